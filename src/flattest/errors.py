@@ -1,0 +1,10 @@
+"""The one exception of the library."""
+
+
+class FlattestError(ValueError):
+    """Input that cannot be worked with; the message is one sentence that says what to change."""
+
+
+def unknown(kind: str, name: object, valid) -> FlattestError:
+    """The error for a name that no registry holds, listing those that are valid."""
+    return FlattestError(f"Unknown {kind} {name!r}; valid are: {', '.join(sorted(valid))}.")
