@@ -4,7 +4,68 @@ import jax
 
 jax.config.update("jax_enable_x64", True)
 
+from flattest.activations import Activation, activation, register_activation  # noqa: E402
 from flattest.certificate import Certificate  # noqa: E402
+from flattest.data import (  # noqa: E402
+    Ball,
+    Circle,
+    CompleteXor,
+    Dataset,
+    Distribution,
+    Estimate,
+    Population,
+    SingleIndex,
+    SumOfSingleIndex,
+    Univariate,
+    Xor,
+    ball,
+    circle,
+    complete_xor,
+    meets_condition_1,
+    population_mean,
+    single_index,
+    sum_of_single_index,
+    univariate,
+    xor,
+)
 from flattest.errors import FlattestError  # noqa: E402
+from flattest.losses import MSE, HalfMSE, Logistic, loss, zero_one_error  # noqa: E402
+from flattest.models import MLP, FunctionModel, Init, Model, predict  # noqa: E402
 
-__all__ = ["Certificate", "FlattestError"]
+__all__ = [
+    "MLP",
+    "MSE",
+    "Activation",
+    "Ball",
+    "Certificate",
+    "Circle",
+    "CompleteXor",
+    "Dataset",
+    "Distribution",
+    "Estimate",
+    "FlattestError",
+    "FunctionModel",
+    "HalfMSE",
+    "Init",
+    "Logistic",
+    "Model",
+    "Population",
+    "SingleIndex",
+    "SumOfSingleIndex",
+    "Univariate",
+    "Xor",
+    "activation",
+    "ball",
+    "circle",
+    "complete_xor",
+    "loss",
+    "meets_condition_1",
+    "population_mean",
+    "predict",
+    "register_activation",
+    "single_index",
+    "sum_of_single_index",
+    "univariate",
+    "xor",
+    "zero_one_error",
+]

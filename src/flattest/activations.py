@@ -1,0 +1,144 @@
+"""Activations σ with their first two derivatives, by name."""
+
+import hashlib
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from flattest.errors import FlattestError, unknown
+
+Elementwise = Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
+class Activation:
+    """σ, σ′ and σ″, elementwise on NumPy and JAX arrays alike.
+
+    `homogeneity` is c where σ(bt) = b^c σ(t) for all b > 0, None where there is no such c.
+    `fingerprint` identifies what the name stands for, so that a run's key can hold it.
+    """
+
+    name: str
+    value: Elementwise
+    slope: Elementwise
+    curvature: Elementwise
+    homogeneity: float | None
+    piecewise_linear: bool
+    fingerprint: str = "built in"
+
+
+def _namespace(t):
+    return t.__array_namespace__()
+
+
+def _sigmoid(t):
+    # tanh, because exp(−t) overflows for t ≪ 0.
+    return 0.5 * (1 + _namespace(t).tanh(0.5 * t))
+
+
+def _leaky(name: str, slope: float) -> Activation:
+    def gain(t):
+        return _namespace(t).where(t > 0, t * 0 + 1, t * 0 + slope)
+
+    return Activation(
+        name, lambda t: t * gain(t), gain, lambda t: t * 0, homogeneity=1.0, piecewise_linear=True
+    )
+
+
+def _relu_power(name: str, c: float) -> Activation:
+    def power(t, exponent):
+        # The inner `where` keeps 0^negative out of both branches, for autodiff's sake.
+        xp = _namespace(t)
+        return xp.where(t > 0, xp.where(t > 0, t, t * 0 + 1) ** exponent, t * 0)
+
+    return Activation(
+        name,
+        lambda t: power(t, c),
+        lambda t: c * power(t, c - 1),
+        lambda t: c * (c - 1) * power(t, c - 2),
+        homogeneity=float(c),
+        piecewise_linear=False,
+    )
+
+
+_FIXED: dict[str, Activation] = {
+    "relu": _leaky("relu", 0.0),
+    "linear": _leaky("linear", 1.0),
+    "softplus": Activation(
+        "softplus",
+        lambda t: _namespace(t).logaddexp(t, t * 0),
+        _sigmoid,
+        lambda t: _sigmoid(t) * (1 - _sigmoid(t)),
+        homogeneity=None,
+        piecewise_linear=False,
+    ),
+    "quadratic": Activation(
+        "quadratic",
+        lambda t: t * t,
+        lambda t: 2 * t,
+        lambda t: t * 0 + 2,
+        homogeneity=2.0,
+        piecewise_linear=False,
+    ),
+}
+_NAMES = [*_FIXED, "leaky_relu", "leaky_relu:SLOPE", "relu^C"]
+
+
+def activation(name: str) -> Activation:
+    """The activation called `name`: relu, leaky_relu or leaky_relu:SLOPE, softplus, quadratic,
+    relu^C (C > 1), linear, or one given to `register_activation`."""
+    if name in _FIXED:
+        return _FIXED[name]
+    if name == "leaky_relu":
+        return _leaky(name, 0.01)
+    if isinstance(name, str) and name.startswith("leaky_relu:"):
+        return _leaky(name, _parameter(name, name.removeprefix("leaky_relu:")))
+    if isinstance(name, str) and name.startswith("relu^"):
+        c = _parameter(name, name.removeprefix("relu^"))
+        if c <= 1:
+            raise FlattestError(f"The power in {name!r} must exceed 1; use 'relu' for power 1.")
+        return _relu_power(name, c)
+    raise unknown("activation", name, [*_NAMES, *(set(_FIXED) - set(_NAMES))])
+
+
+def register_activation(
+    name: str, function: Elementwise, homogeneity: float | None = None
+) -> Activation:
+    """Makes a user's own σ, a function of JAX arrays, available by name; σ′ and σ″ by autodiff."""
+    if name in _NAMES or name.startswith(("leaky_relu:", "relu^")):
+        raise FlattestError(f"The activation {name!r} is built in; choose another name.")
+    own = Activation(
+        name,
+        lambda t: function(jnp.asarray(t)),
+        _elementwise_derivative(function),
+        _elementwise_derivative(_elementwise_derivative(function)),
+        homogeneity,
+        piecewise_linear=False,
+        fingerprint=_fingerprint(function),
+    )
+    _FIXED[name] = own
+    return own
+
+
+def _elementwise_derivative(function: Elementwise) -> Elementwise:
+    return lambda t: jax.jvp(function, (jnp.asarray(t),), (jnp.ones_like(t),))[1]
+
+
+def _fingerprint(function: Elementwise) -> str:
+    try:
+        source = inspect.getsource(function)
+    except (OSError, TypeError):
+        # No source to read (a built-in or a REPL function): its qualified name is what we know.
+        source = f"{function.__module__}.{getattr(function, '__qualname__', function)}"
+    return hashlib.blake2b(source.encode(), digest_size=8).hexdigest()
+
+
+def _parameter(name: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise FlattestError(f"The parameter in activation {name!r} is not a number.") from None
