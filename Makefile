@@ -1,0 +1,49 @@
+# On a machine with python3 (3.11 or later) and make: `make` reproduces Table 1, `make test` tests.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check
+PYTEST := $(BIN)/python -m pytest -n 2
+
+.PHONY: table1 test lint test-extras bench docs clean
+
+table1: $(VENV)/flattest
+	$(BIN)/flattest table1
+
+test: $(VENV)/test
+	$(PYTEST)
+
+lint: $(VENV)/test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+# The tests that `make test` skips where an extra or a browser is missing; here a skip is a failure.
+test-extras: $(VENV)/extras
+	command -v chromium >/dev/null || { apt-get update -qq && apt-get install -y -qq chromium; }
+	FLATTEST_NO_SKIPS=1 $(PYTEST) -m "peer or browser"
+
+bench: $(VENV)/extras
+	$(BIN)/flattest bench
+
+docs: $(VENV)/flattest
+	$(BIN)/flattest verify --write docs/claims.md
+
+clean:
+	rm -rf $(VENV) out
+
+$(BIN)/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "flattest needs Python 3.11 or later")'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/flattest: pyproject.toml | $(BIN)/python
+	$(PIP) --editable .
+	touch $@
+
+$(VENV)/test: pyproject.toml | $(BIN)/python
+	$(PIP) --editable '.[test]'
+	touch $@ $(VENV)/flattest
+
+$(VENV)/extras: pyproject.toml | $(BIN)/python
+	$(PIP) --editable '.[test,peers,browser]'
+	touch $@ $(VENV)/test $(VENV)/flattest
