@@ -1,0 +1,121 @@
+"""Files written whole or not at all: bytes, JSON, series (npz) and tensors (safetensors).
+
+Nothing here pickles, so a stranger's run can be opened safely.
+"""
+
+import io
+import os
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load as load_safetensors
+from safetensors.numpy import save as save_safetensors
+
+from flattest.errors import FlattestError
+
+Arrays = dict[str, np.ndarray]
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write `data` to `path` atomically: a reader sees the old file or the new one, never a part.
+
+    The temporary file is in the same folder (os.replace does not cross file systems) and is synced
+    before it takes the name, so that a power cut cannot leave the name on an empty file.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(name, path)
+        except BaseException:
+            os.unlink(name)
+            raise
+        sync_folder(path.parent)
+    except OSError as error:
+        raise unwritable(path, error) from error
+
+
+def sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def unwritable(path: Path, error: OSError) -> FlattestError:
+    return FlattestError(
+        f"Cannot write {path}: {error.strerror or error}; "
+        "free the disk, or choose a folder that can be written with --store."
+    )
+
+
+def write_json(path: Path, value: Any) -> None:
+    write_bytes(path, msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n")
+
+
+def write_series(path: Path, series: Mapping[str, Any]) -> None:
+    """Named float64 arrays as npz."""
+    buffer = io.BytesIO()
+    np.savez(buffer, allow_pickle=False, **{k: float64(k, v) for k, v in series.items()})
+    write_bytes(path, buffer.getvalue())
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Any], **metadata: str) -> None:
+    """Named arrays of any dtype as safetensors, with strings of metadata."""
+    arrays = {name: np.array(value, order="C") for name, value in tensors.items()}
+    write_bytes(path, save_safetensors(arrays, metadata=metadata or None))
+
+
+def float64(name: str, value: Any) -> np.ndarray:
+    try:
+        return np.array(value, dtype=np.float64, order="C")
+    except (TypeError, ValueError) as error:
+        raise FlattestError(f"The series {name!r} is not an array of numbers.") from error
+
+
+def read_json(path: Path, type: Any = Any) -> Any:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=type)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise unreadable(path, error) from error
+
+
+def read_series(path: Path) -> Arrays:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise unreadable(path, error) from error
+
+
+def read_tensors(path: Path) -> Arrays:
+    try:
+        return load_safetensors(path.read_bytes())
+    except (OSError, SafetensorError) as error:
+        raise unreadable(path, error) from error
+
+
+def check_size(path: Path, size: int) -> None:
+    """Refuse a file that is missing or was cut short, without reading it."""
+    try:
+        found = path.stat().st_size
+    except OSError as error:
+        raise unreadable(path, error) from error
+    if found != size:
+        raise unreadable(path, ValueError(f"{found} bytes instead of {size}"))
+
+
+def unreadable(path: Path, error: Exception) -> FlattestError:
+    reason = "it is missing" if isinstance(error, FileNotFoundError) else f"it is damaged ({error})"
+    return FlattestError(f"Cannot read {path.parent.name}/{path.name}: {reason}.")
