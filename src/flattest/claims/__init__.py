@@ -1,0 +1,282 @@
+"""The claims ledger: each numbered statement of the source papers as a check that can fail.
+
+A claim is a decorated function that measures something and returns a `Measured`: a value, the
+bound it must meet and a tolerance. The status follows from those and from the kind of evidence;
+no check states its own status.
+
+    @claim(
+        "wen2023/lemma-4.1",
+        "At an interpolator Tr ∇²L = (2/n) Σ ‖∇f(x_i)‖².",
+        source="Lemma 4.1",
+        evidence="identity",
+    )
+    def lemma_4_1(factor=2.0) -> Measured:
+        ...
+        return equal(dense_trace, factor * mean_squared_gradient, tolerance=1e-9)
+
+Keyword parameters of a check are the constants it pins down: one per cent off, in either
+direction, must make the entry fail (the tests do this to every one of them).
+"""
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from typing import Literal, get_args
+
+import msgspec
+
+from flattest.errors import FlattestError, unknown
+
+Evidence = Literal[
+    "identity",
+    "certificate",
+    "enumeration",
+    "inequality",
+    "sample",
+    "scaling law",
+    "figure",
+    "citation",
+]
+Reading = Literal["as printed", "as corrected"]
+Cost = Literal["fast", "full"]
+Relation = Literal["=", "≤", "≥"]
+
+# What a met bound proves: an identity, a certificate or a full enumeration settles its instances;
+# random and adversarial instances can only fail to refute; samples, fits and runs support.
+_STATUS_WHEN_MET: dict[str, str] = {
+    "identity": "holds",
+    "certificate": "holds",
+    "enumeration": "holds",
+    "inequality": "not refuted",
+    "sample": "supported",
+    "scaling law": "supported",
+    "figure": "supported",
+    "citation": "cited",
+}
+_PAPERS = ("wen2023", "vardhan2026", "mulayoff2021")
+
+
+class Measured(msgspec.Struct, frozen=True):
+    """What a check found: `value` stands in `relation` to `bound` up to `tolerance`.
+
+    The tolerance is relative to |bound|, absolute where the bound is 0. `interval` is a confidence
+    interval of the value, `seeds` the number of independent repetitions behind it.
+    """
+
+    value: float
+    bound: float
+    relation: Relation
+    tolerance: float = 0.0
+    note: str = ""
+    seeds: int | None = None
+    interval: tuple[float, float] | None = None
+
+    @property
+    def violation(self) -> float:
+        """By how much the relation is missed, relative to |bound| (absolute where it is 0)."""
+        scale = abs(self.bound) or 1.0
+        gap = (self.value - self.bound) / scale
+        return {"=": abs(gap), "≤": gap, "≥": -gap}[self.relation]
+
+    @property
+    def met(self) -> bool:
+        # A NaN meets nothing.
+        return self.violation <= self.tolerance
+
+
+def equal(value, bound, tolerance: float, note: str = "", **extra) -> Measured:
+    """value = bound up to the tolerance."""
+    return Measured(float(value), float(bound), "=", tolerance, note, **extra)
+
+
+def at_most(value, bound, tolerance: float = 0.0, note: str = "", **extra) -> Measured:
+    """value ≤ bound up to the tolerance."""
+    return Measured(float(value), float(bound), "≤", tolerance, note, **extra)
+
+
+def at_least(value, bound, tolerance: float = 0.0, note: str = "", **extra) -> Measured:
+    """value ≥ bound up to the tolerance."""
+    return Measured(float(value), float(bound), "≥", tolerance, note, **extra)
+
+
+def worst(parts: Iterable[Measured]) -> Measured:
+    """The part of a conjunction that is nearest to failing, or fails by most."""
+    ranked = list(parts)
+    if not ranked:
+        raise FlattestError("A claim needs at least one measured part.")
+    return next(
+        (part for part in ranked if not part.met),
+        max(ranked, key=lambda part: part.violation - part.tolerance),
+    )
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A statement of a paper with the check that can refute it.
+
+    `reading` tells the two entries of a misprint apart: as printed, as corrected.
+    `expected` is the status the ledger should find; any other makes `flattest verify` fail.
+    """
+
+    id: str
+    statement: str
+    source: str
+    evidence: Evidence
+    check: Callable[..., Measured | None]
+    expected: str
+    reading: Reading | None = None
+    cost: Cost = "fast"
+
+    @property
+    def paper(self) -> str:
+        return self.id.split("/")[0]
+
+    @property
+    def constants(self) -> dict[str, float]:
+        """The constants the check pins down, by name: its keyword parameters."""
+        return {p.name: p.default for p in inspect.signature(self.check).parameters.values()}
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """One row of the ledger: the claim, what was measured and the status that follows."""
+
+    id: str
+    statement: str
+    source: str
+    evidence: str
+    cost: str
+    expected: str
+    status: str
+    as_expected: bool
+    measured: Measured | None = None
+    note: str = ""
+
+
+_REGISTRY: dict[str, Claim] = {}
+
+
+def claim(
+    id: str,
+    statement: str,
+    *,
+    source: str,
+    evidence: Evidence,
+    reading: Reading | None = None,
+    cost: Cost = "fast",
+    expected: str | None = None,
+) -> Callable[[Callable[..., Measured]], Callable[..., Measured]]:
+    """Registers a check. The id begins with its paper: "wen2023/theorem-4.1".
+
+    `expected` is needed only where the statement, read plainly, turns out not to hold.
+    """
+    _check_metadata(id, evidence, reading, cost)
+
+    def register(check):
+        if id in _REGISTRY:
+            raise FlattestError(f"The claim {id!r} is registered twice.")
+        promised = expected or _expected_status(evidence, reading)
+        _REGISTRY[id] = Claim(id, statement, source, evidence, check, promised, reading, cost)
+        return check
+
+    return register
+
+
+def cite(id: str, statement: str, *, source: str) -> None:
+    """Lists a textbook result that the paper cites and the ledger does not check."""
+    claim(id, statement, source=source, evidence="citation")(lambda: None)
+
+
+def ledger(pattern: str = "*", cost: Cost = "full") -> list[Claim]:
+    """The claims whose id matches, in the papers' order; cost "fast" leaves the long ones out.
+
+    A pattern without wildcards matches any id that contains it.
+    """
+    _load()
+    glob = pattern if any(c in pattern for c in "*?[") else f"*{pattern}*"
+    order = {paper: place for place, paper in enumerate(_PAPERS)}
+    found = [c for c in _REGISTRY.values() if fnmatch(c.id, glob)]
+    if not found:
+        raise FlattestError(f"No claim matches {pattern!r}; `flattest verify --list` names them.")
+    found.sort(key=lambda c: order[c.paper])
+    return [c for c in found if cost == "full" or c.cost == "fast"]
+
+
+def get(id: str) -> Claim:
+    """The claim with this id."""
+    _load()
+    if id not in _REGISTRY:
+        raise unknown("claim", id, _REGISTRY)
+    return _REGISTRY[id]
+
+
+def run(entry: Claim, **constants: float) -> Outcome:
+    """Runs one check, with some of its constants changed where given.
+
+    A check that raises is a row with status "error", so that one defect does not hide the rest.
+    """
+    try:
+        measured = entry.check(**constants)
+    except Exception as error:
+        return _outcome(entry, "error", None, f"{type(error).__name__}: {error}")
+    note = measured.note if measured else ""
+    return _outcome(entry, _status(entry, measured), measured, note)
+
+
+def verify(pattern: str = "*", cost: Cost = "full") -> Iterator[Outcome]:
+    """Runs the matching claims one after another."""
+    return (run(entry) for entry in ledger(pattern, cost))
+
+
+def _outcome(entry: Claim, status: str, measured: Measured | None, note: str) -> Outcome:
+    as_expected = status.split(" (")[0] == entry.expected
+    return Outcome(
+        entry.id,
+        entry.statement,
+        entry.source,
+        entry.evidence,
+        entry.cost,
+        entry.expected,
+        status,
+        as_expected,
+        measured,
+        note,
+    )
+
+
+def _status(entry: Claim, measured: Measured | None) -> str:
+    if measured is None:
+        return "cited"
+    if entry.reading == "as corrected":
+        return "holds as corrected" if measured.met else "fails as corrected"
+    if entry.reading == "as printed":
+        return "holds as printed" if measured.met else "fails as printed"
+    if not measured.met:
+        return "fails"
+    met = _STATUS_WHEN_MET[entry.evidence]
+    return f"{met} ({measured.seeds} seeds)" if met == "supported" and measured.seeds else met
+
+
+def _expected_status(evidence: Evidence, reading: Reading | None) -> str:
+    by_reading = {"as printed": "fails as printed", "as corrected": "holds as corrected"}
+    return by_reading[reading] if reading else _STATUS_WHEN_MET[evidence]
+
+
+def _check_metadata(id: str, evidence: str, reading: str | None, cost: str) -> None:
+    if id.split("/")[0] not in _PAPERS or "/" not in id:
+        raise FlattestError(f"A claim's id is PAPER/NAME with a paper of {_PAPERS}, not {id!r}.")
+    if evidence not in get_args(Evidence):
+        raise unknown("kind of evidence", evidence, get_args(Evidence))
+    if reading is not None and reading not in get_args(Reading):
+        raise unknown("reading", reading, get_args(Reading))
+    if cost not in get_args(Cost):
+        raise unknown("cost", cost, get_args(Cost))
+
+
+def _load() -> None:
+    """Imports the papers' modules, whose decorators fill the registry."""
+    for module in pkgutil.iter_modules(__path__):
+        if module.name in _PAPERS:
+            importlib.import_module(f"{__name__}.{module.name}")

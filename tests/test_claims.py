@@ -1,0 +1,145 @@
+import math
+
+import pytest
+
+from flattest import claims
+from flattest.claims import Measured, at_least, at_most, cite, claim, equal, worst
+from flattest.claims.markdown import cells, page, row
+from flattest.errors import FlattestError
+
+
+@pytest.fixture(autouse=True)
+def _own_registry(monkeypatch):
+    monkeypatch.setattr(claims, "_REGISTRY", {})
+    monkeypatch.setattr(claims, "_load", lambda: None)
+
+
+def register(name, check, evidence="identity", **extra):
+    claim(f"wen2023/{name}", "A statement.", source="Here", evidence=evidence, **extra)(check)
+    return claims.get(f"wen2023/{name}")
+
+
+@pytest.mark.parametrize(
+    ("evidence", "reading", "met", "status"),
+    [
+        ("identity", None, True, "holds"),
+        ("certificate", None, True, "holds"),
+        ("enumeration", None, True, "holds"),
+        ("inequality", None, True, "not refuted"),
+        ("scaling law", None, True, "supported (7 seeds)"),
+        ("figure", None, True, "supported (7 seeds)"),
+        ("inequality", None, False, "fails"),
+        ("identity", "as printed", False, "fails as printed"),
+        ("identity", "as printed", True, "holds as printed"),
+        ("identity", "as corrected", True, "holds as corrected"),
+        ("identity", "as corrected", False, "fails as corrected"),
+    ],
+)
+def test_the_status_follows_from_the_numbers(evidence, reading, met, status):
+    entry = register(
+        "a", lambda: equal(1.0 if met else 1.02, 1.0, 1e-2, seeds=7), evidence, reading=reading
+    )
+    outcome = claims.run(entry)
+    assert outcome.status == status
+    assert outcome.as_expected == (met != (reading == "as printed"))
+
+
+def test_a_tolerance_is_relative_except_at_zero():
+    assert equal(1010.0, 1000.0, 0.011).met
+    assert not equal(1012.0, 1000.0, 0.011).met
+    assert equal(0.01, 0.0, 0.011).met
+    assert not equal(0.012, 0.0, 0.011).met
+    assert at_most(-5.0, -5.0).met
+    assert not at_most(-4.99, -5.0).met
+    assert at_least(3.0, 2.0).met
+    assert not at_least(1.999, 2.0, 1e-4).met
+
+
+def test_nan_meets_nothing():
+    assert not any(make(math.nan, 1.0, 1.0).met for make in (equal, at_most, at_least))
+
+
+def test_the_worst_part_is_the_one_that_fails():
+    good, close, bad = at_most(1, 2), at_most(1.9, 2), at_most(3, 2)
+    assert worst([good, close]) is close
+    assert worst([good, bad, close]) is bad
+    assert not worst([good, at_most(math.nan, 2)]).met
+    with pytest.raises(FlattestError, match="at least one"):
+        worst([])
+
+
+def test_a_check_that_raises_is_an_error_row_not_a_crash():
+    def broken():
+        raise FlattestError("No such network.")
+
+    outcome = claims.run(register("broken", broken))
+    assert (outcome.status, outcome.as_expected) == ("error", False)
+    assert "No such network" in outcome.note
+
+
+def test_a_plain_statement_may_be_expected_to_fail():
+    entry = register("overstated", lambda: at_most(2, 1), expected="fails")
+    assert claims.run(entry).as_expected
+
+
+def test_constants_can_be_changed():
+    entry = register("constant", lambda factor=2.0: equal(2.0, factor, 1e-9))
+    assert entry.constants == {"factor": 2.0}
+    assert claims.run(entry).as_expected
+    assert not claims.run(entry, factor=2.02).as_expected
+
+
+def test_patterns_select_and_costs_leave_out():
+    register("lemma-1", lambda: equal(1, 1, 0))
+    register("lemma-2", lambda: equal(1, 1, 0), cost="full")
+    register("theorem-1", lambda: equal(1, 1, 0))
+    names = lambda *query: [c.id for c in claims.ledger(*query)]  # noqa: E731
+    assert names("lemma") == ["wen2023/lemma-1", "wen2023/lemma-2"]
+    assert names("*-1") == ["wen2023/lemma-1", "wen2023/theorem-1"]
+    assert names("*", "fast") == ["wen2023/lemma-1", "wen2023/theorem-1"]
+    with pytest.raises(FlattestError, match="No claim matches 'corollary'"):
+        claims.ledger("corollary")
+    with pytest.raises(FlattestError, match="valid are: wen2023/lemma-1"):
+        claims.get("wen2023/lemma-9")
+
+
+@pytest.mark.parametrize(
+    ("id", "extra", "message"),
+    [
+        ("nobody/lemma", {}, "paper"),
+        ("wen2023", {}, "paper"),
+        ("wen2023/x", {"evidence": "hope"}, "kind of evidence 'hope'"),
+        ("wen2023/x", {"reading": "as wished"}, "reading 'as wished'"),
+        ("wen2023/x", {"cost": "free"}, "cost 'free'"),
+    ],
+)
+def test_bad_metadata_is_refused(id, extra, message):
+    with pytest.raises(FlattestError, match=message):
+        claim(id, "S.", **{"source": "Here", "evidence": "identity", **extra})
+
+
+def test_an_id_is_registered_once():
+    register("twice", lambda: equal(1, 1, 0))
+    with pytest.raises(FlattestError, match="registered twice"):
+        register("twice", lambda: equal(1, 1, 0))
+
+
+def test_the_page_is_a_table_and_marks_what_was_not_expected():
+    register("good", lambda: equal(22.271057451320086, 22.27105745132, 1e-9, note="a|b"))
+    register("bad", lambda: at_most(2, 1))
+    cite("wen2023/cited", "Known.", source="Lemma A.20")
+    outcomes = [claims.run(c) for c in claims.ledger()]
+    text = page(outcomes)
+    assert text == page(outcomes)
+    assert (
+        "| `good` | A statement. | Here | identity | 22.271 | = 22.271 | 1e-09 | holds | a\\|b |"
+        in text
+    )
+    assert "| **fails** |" in row(outcomes[1])
+    assert row(outcomes[2]).count("|") == row(outcomes[1]).count("|")
+
+
+def test_rounding_errors_are_not_printed():
+    assert cells(equal(3e-16, 0.0, 1e-12)) == ("< 1e-12", "= 0", "1e-12")
+    interval = Measured(1.0, 1.0, "≥", 0.0, interval=(0.5, 1.5))
+    assert cells(interval) == ("1 [0.5, 1.5]", "≥ 1", "0")
