@@ -44,8 +44,8 @@ def store(tmp_path):
     return Store.create(tmp_path / "store")
 
 
-def finished(store, task=Task(), seed=0, label="paper/fig1", **results):
-    key = store.add(task, seed, label)
+def finished(store, seed=0, label="paper/fig1", **results):
+    key = store.add(Task(), seed, label)
     with store.claim(key) as claim:
         claim.finish(**({"series": {"epoch": [0, 1]}, "params": {"W1": np.ones((2, 2))}} | results))
     return key
@@ -121,9 +121,8 @@ def test_a_new_engine_version_changes_the_key(monkeypatch):
 
 
 def test_the_order_of_fields_does_not_change_the_key():
-    assert run_key({"a": 1, "b": {"c": 2, "d": 3}}, 0) == run_key(
-        {"b": {"d": 3, "c": 2}, "a": 1}, 0
-    )
+    forward, backward = {"a": 1, "b": {"c": 2, "d": 3}}, {"b": {"d": 3, "c": 2}, "a": 1}
+    assert run_key(forward, 0) == run_key(backward, 0)
 
 
 # Runs
@@ -185,9 +184,14 @@ def test_an_exception_makes_the_run_failed_with_its_sentence_and_it_is_given_aga
 
 def test_an_interruption_leaves_the_run_to_be_resumed(store):
     key = store.add(Task(), 0, "paper/fig1")
-    with pytest.raises(KeyboardInterrupt), store.claim(key) as claim:
-        claim.progress(0.5, 10, {"epoch": [0]})
-        raise KeyboardInterrupt
+
+    def interrupted():
+        with store.claim(key) as claim:
+            claim.progress(0.5, 10, {"epoch": [0]})
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     assert store.run(key).status == "interrupted"
     assert store.run(key).progress == 0.5
     assert store.claim(key) is not None
@@ -330,13 +334,17 @@ def test_a_full_disk_ends_with_a_sentence_and_the_run_is_not_done(store):
     """The limit on file sizes makes the kernel refuse the write, as a full disk does."""
     key = store.add(Task(), 0, "paper/fig1")
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    claim = store.claim(key)
-    with pytest.raises(FlattestError, match="Cannot write"), claim:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, limits[1]))
-        try:
-            claim.finish({"epoch": np.zeros(100_000)})
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+    def fill():
+        with store.claim(key) as claim:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, limits[1]))
+            try:
+                claim.finish({"epoch": np.zeros(100_000)})
+            finally:
+                resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+    with pytest.raises(FlattestError, match="Cannot write"):
+        fill()
     assert store.run(key).status == "failed"
     assert not list(store.folder(key).glob("**/*.tmp"))
 
@@ -362,11 +370,12 @@ def test_a_run_in_hand_is_not_given_to_another_until_its_heart_stops(store, monk
 
 def test_the_loser_of_a_lease_does_not_overwrite_the_winners_record(store, monkeypatch):
     key = store.add(Task(), 0, "paper/fig1")
-    with pytest.raises(LeaseLost), store.claim(key) as claim:
+    with store.claim(key) as loser:
         monkeypatch.setattr(index, "STALE_AFTER", -1.0)
-        with store.claim(key) as second:
-            second.finish({"epoch": [1]})
-        claim.finish({"epoch": [2]})
+        with store.claim(key) as winner:
+            winner.finish({"epoch": [1]})
+        with pytest.raises(LeaseLost):
+            loser.finish({"epoch": [2]})
     assert store.run(key).status == "finished"
     np.testing.assert_array_equal(store.run(key).series()["epoch"], [1])
 
