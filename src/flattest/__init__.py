@@ -29,6 +29,12 @@ from flattest.data import (  # noqa: E402
     xor,
 )
 from flattest.errors import FlattestError  # noqa: E402
+from flattest.interpolators import (  # noqa: E402
+    Interpolator,
+    dual_bound,
+    flattest_interpolator,
+    flattest_interpolators,
+)
 from flattest.losses import MSE, HalfMSE, Logistic, loss, zero_one_error  # noqa: E402
 from flattest.models import MLP, FunctionModel, Init, Model, predict  # noqa: E402
 
@@ -47,6 +53,7 @@ __all__ = [
     "FunctionModel",
     "HalfMSE",
     "Init",
+    "Interpolator",
     "Logistic",
     "Model",
     "Population",
@@ -58,6 +65,9 @@ __all__ = [
     "ball",
     "circle",
     "complete_xor",
+    "dual_bound",
+    "flattest_interpolator",
+    "flattest_interpolators",
     "loss",
     "meets_condition_1",
     "population_mean",
