@@ -48,6 +48,7 @@ __all__ = [
     "Provenance",
     "Store",
     "StoredRun",
+    "digest",
     "provenance",
     "read_json",
     "read_series",
@@ -161,10 +162,13 @@ def run_key(task: Any, seed: int) -> str:
 
     Fields at their default are hashed too, so that a changed default is a changed key.
     """
-    request = msgspec.json.encode(
-        {"task": task, "seed": seed, "engine": ENGINE_VERSION}, order="sorted"
-    )
-    return hashlib.blake2b(request, digest_size=10).hexdigest()
+    return digest({"task": task, "seed": seed, "engine": ENGINE_VERSION})
+
+
+def digest(value: Any) -> str:
+    """The hash of a value's canonical JSON, in which the order of fields does not matter."""
+    data = msgspec.json.encode(value, order="sorted")
+    return hashlib.blake2b(data, digest_size=10).hexdigest()
 
 
 def read_spec(folder: Path) -> Spec:

@@ -1,0 +1,208 @@
+"""Experiments: one declarative spec per figure panel, one module per paper.
+
+A module of this package that defines `EXPERIMENTS`, a tuple of `Experiment`, adds them to the
+registry. An experiment says what the paper claims, what to run (a `Task`, in a quick variant and at
+the paper's full scale) and what must come out (`expectations`, fields that are judged).
+
+There are two kinds of tasks: `Training` (flattest.experiments.training), which trains a network and
+resumes where it was interrupted, and subclasses of `Computed`, whose `compute(seed)` is a pure
+function:
+
+    class Sweep(Computed, frozen=True, tag="vardhan2026/sweep"):
+        d: int = 30
+
+        def compute(self, seed):
+            return {"flatness": ..., "population_loss": ...}
+
+    EXPERIMENTS = (
+        Experiment(
+            name="vardhan2026/section6-relu",
+            figure="Figure 1, left",
+            claim="Flatter interpolators have a smaller population loss.",
+            quick=Variant(Sweep(d=10), seeds=2, expectations=(RankCorrelation(...),)),
+            full=Variant(Sweep(), seeds=5, expectations=(RankCorrelation(...),)),
+        ),
+    )
+
+A run's key hashes the task and the seed, and nothing else: two panels that train the same network
+share its runs, and an expectation can be changed without training again. `Experiment.key` hashes
+all of the experiment, expectations included: a verdict belongs to that key.
+"""
+
+import difflib
+import fnmatch
+import functools
+import importlib
+import pkgutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Generic, Literal, TypeVar, Union
+
+import msgspec
+
+from flattest.errors import FlattestError
+from flattest.experiments.expectations import AnyExpectation
+from flattest.store import Claim, digest, run_key
+
+VariantName = Literal["quick", "full"]
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What a task returns: its series, and for a trained network its parameters.
+
+    `status` is "finished", "diverged" or "stagnated", and `sentence` says how it came to that.
+    """
+
+    series: Mapping[str, Any]
+    params: Mapping[str, Any] | None = None
+    status: str = "finished"
+    sentence: str = ""
+    step: int = 0
+
+
+class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What is run for one seed. Its fields are all that affects the result.
+
+    A subclass needs a tag of its own, `class Sweep(Computed, frozen=True, tag="paper/sweep")`.
+    """
+
+    def execute(self, seed: int, claim: Claim) -> Outcome:
+        """Do the work, telling `claim` of progress and resuming from what is in its scratch."""
+        raise NotImplementedError
+
+
+class Computed(Task, frozen=True):
+    """A task that is a pure function of its fields and the seed."""
+
+    def compute(self, seed: int) -> Mapping[str, Any]:
+        """Named arrays of numbers, of any shapes."""
+        raise NotImplementedError
+
+    def execute(self, seed: int, claim: Claim) -> Outcome:
+        return Outcome(self.compute(seed))
+
+
+T = TypeVar("T")
+
+
+class Variant(msgspec.Struct, Generic[T], frozen=True, forbid_unknown_fields=True):
+    """A task at one scale, how many seeds it is run with (0, 1, …) and what must come out."""
+
+    task: T
+    seeds: int = 5
+    expectations: tuple[AnyExpectation, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.seeds < 1:
+            raise FlattestError(f"An experiment needs at least one seed, not {self.seeds}.")
+
+    def keys(self, seeds: int | None = None) -> list[str]:
+        """The keys of its runs, one for each seed."""
+        return [run_key(self.task, seed) for seed in range(seeds or self.seeds)]
+
+    @property
+    def needs(self) -> set[str]:
+        """The other experiments its expectations compare with."""
+        return {e.other for e in self.expectations if hasattr(e, "other")}
+
+
+class Experiment(msgspec.Struct, Generic[T], frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One panel: the paper's claim in a sentence, and how it is run and judged.
+
+    `name` is "paper/panel". `notes` says where the paper's setting is unknown or departed from.
+    """
+
+    name: str
+    figure: str
+    claim: str
+    quick: Variant[T]
+    full: Variant[T]
+    notes: str = ""
+
+    def __post_init__(self) -> None:
+        if not all(self.name.partition("/")):
+            raise FlattestError(f"An experiment's name is 'paper/panel', not {self.name!r}.")
+
+    @property
+    def paper(self) -> str:
+        return self.name.partition("/")[0]
+
+    @property
+    def panel(self) -> str:
+        """The short name."""
+        return self.name.partition("/")[2]
+
+    @property
+    def key(self) -> str:
+        """The hash of the whole experiment; a verdict on it is a verdict on this key."""
+        return digest(self)
+
+    def variant(self, name: VariantName) -> Variant[T]:
+        return getattr(self, name)
+
+
+@functools.cache
+def experiments() -> dict[str, Experiment]:
+    """Every experiment by its full name, in the order of papers and panels."""
+    found: dict[str, Experiment] = {}
+    for module in pkgutil.iter_modules(__path__, f"{__name__}."):
+        for experiment in getattr(importlib.import_module(module.name), "EXPERIMENTS", ()):
+            if experiment.name in found:
+                raise FlattestError(f"There are two experiments named {experiment.name!r}.")
+            found[experiment.name] = experiment
+    return found
+
+
+def experiment(name: str) -> Experiment:
+    """The experiment of that name, full ("wen2023/fig4b") or short ("fig4b") where unique."""
+    found = matching(name)
+    if len(found) > 1:
+        raise FlattestError(f"{name!r} may be {' or '.join(e.name for e in found)}; say which.")
+    return found[0]
+
+
+def matching(*patterns: str) -> list[Experiment]:
+    """The experiments that match any of the patterns ("fig4b", "wen2023/*", "fig1?"), each once.
+
+    A pattern is held against full and short names.
+    """
+    chosen = {e.name: e for pattern in patterns for e in _matching(pattern)}
+    return [e for e in experiments().values() if e.name in chosen]
+
+
+def _matching(pattern: str) -> Iterator[Experiment]:
+    every = experiments()
+    names = [n for e in every.values() for n in (e.name, e.panel)]
+    if not fnmatch.filter(names, pattern):
+        near = difflib.get_close_matches(pattern, names, n=3, cutoff=0.4)
+        hint = f"the nearest are {', '.join(dict.fromkeys(near))}" if near else "none is near"
+        raise FlattestError(f"No experiment matches {pattern!r}; {hint}; `flattest list` has all.")
+    for e in every.values():
+        if fnmatch.filter((e.name, e.panel), pattern):
+            yield e
+
+
+def task_types() -> tuple[type[Task], ...]:
+    """Every kind of task there is, those of all papers included."""
+    experiments()
+    return tuple(sorted(_leaves(Task), key=lambda kind: str(kind.__struct_config__.tag)))
+
+
+def _leaves(kind: type[Task]) -> Iterator[type[Task]]:
+    for child in kind.__subclasses__():
+        if child.__struct_config__.tag is not None:
+            yield child
+        yield from _leaves(child)
+
+
+def read_experiment(path: Path) -> Experiment:
+    """An experiment from a JSON or TOML file, in the form that `flattest list --json` prints."""
+    decode = {".json": msgspec.json.decode, ".toml": msgspec.toml.decode}.get(path.suffix)
+    if decode is None:
+        raise FlattestError(f"A spec file ends in .json or .toml; {path.name} does not.")
+    try:
+        return decode(path.read_bytes(), type=Experiment[Union[task_types()]])  # type: ignore[misc]  # noqa: UP007
+    except OSError as error:
+        raise FlattestError(f"Cannot read the spec file {path}: {error.strerror}.") from error
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise FlattestError(f"The spec file {path.name} is malformed: {error}.") from error

@@ -1,0 +1,320 @@
+"""What must come out of an experiment, as data that judges.
+
+An expectation measures one number on each seed's result and compares their median with a
+threshold. A seed that diverged, or ended in NaN, counts as the worst value there is, so that
+expectations cannot be met by what did not happen.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Literal, Union
+
+import msgspec
+import numpy as np
+from scipy import stats
+
+from flattest.errors import FlattestError, unknown
+
+
+class Result(msgspec.Struct, frozen=True):
+    """What one seed gave."""
+
+    seed: int
+    status: str
+    series: Mapping[str, np.ndarray]
+    params: Mapping[str, np.ndarray] | None = None
+    seconds: float = 0.0
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        if name not in self.series:
+            raise unknown("series", name, self.series)
+        return np.asarray(self.series[name])
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """An expectation judged: the median `value` of `values` (one a seed) against `threshold`."""
+
+    met: bool
+    value: float
+    threshold: float
+    sentence: str
+    values: tuple[float, ...] = ()
+
+
+Others = Callable[[str], Sequence[Result]]
+
+
+def no_others(name: str) -> Sequence[Result]:
+    raise FlattestError(f"This expectation compares with {name!r}, whose results are not here.")
+
+
+def tail(values: np.ndarray) -> float:
+    """The median of the last tenth, for series that fluctuate."""
+    return float(np.median(values[-max(1, len(values) // 10) :]))
+
+
+REDUCTIONS: dict[str, Callable[[np.ndarray], Any]] = {
+    "start": lambda values: values[0],
+    "end": lambda values: values[-1],
+    "tail": tail,
+    "min": np.min,
+    "max": np.max,
+    "mean": np.mean,
+    "median": np.median,
+}
+
+
+def reduce(result: Result, series: str, at: str | float) -> float:
+    """The number `at` says of a series: a reduction's name, or an epoch (the last log up to it)."""
+    values = result[series]
+    if values.size == 0:
+        return np.nan
+    if isinstance(at, str):
+        return float(REDUCTIONS[at](values))
+    logged = np.flatnonzero(result["epoch"] <= at)
+    return float(values[logged[-1]]) if logged.size else np.nan
+
+
+class Expectation(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag_field="expect"
+):
+    """The base of all: a subclass measures a seed, and is met on one side of its threshold."""
+
+    side: ClassVar[Literal["≤", "≥"]] = "≤"
+
+    def __post_init__(self) -> None:
+        at = getattr(self, "at", "end")
+        if isinstance(at, str) and at not in REDUCTIONS:
+            raise unknown("place to look at a series", at, REDUCTIONS)
+
+    @property
+    def threshold(self) -> float:
+        raise NotImplementedError
+
+    @property
+    def quantity(self) -> str:
+        """What is measured, in words."""
+        raise NotImplementedError
+
+    def measure(self, result: Result, others: Others) -> float:
+        raise NotImplementedError
+
+    def judge(self, results: Sequence[Result], others: Others = no_others) -> Verdict:
+        """The verdict over the seeds' results; `others` gives those of another experiment."""
+        if not results:
+            raise FlattestError("There are no results to judge.")
+        values = tuple(self._worst_if_diverged(r, others) for r in results)
+        value = float(np.median(values))
+        met = bool(value <= self.threshold if self.side == "≤" else value >= self.threshold)
+        return Verdict(met, value, self.threshold, self._sentence(value, values), values)
+
+    def _worst_if_diverged(self, result: Result, others: Others) -> float:
+        value = np.nan if result.status == "diverged" else self.measure(result, others)
+        worst = np.inf if self.side == "≤" else -np.inf
+        return worst if np.isnan(value) else float(value)
+
+    def _sentence(self, value: float, values: tuple[float, ...]) -> str:
+        spread = f" [{min(values):.4g}, {max(values):.4g}]" if len(values) > 1 else ""
+        seeds = "1 seed" if len(values) == 1 else f"{len(values)} seeds"
+        return (
+            f"{self.quantity} is {value:.4g}{spread} over {seeds}; "
+            f"expected {self.side} {self.threshold:.4g}."
+        )
+
+
+def place(at: str | float) -> str:
+    return {"end": "at the end", "start": "at the start", "tail": "in the last tenth"}.get(
+        str(at), f"({at})" if isinstance(at, str) else f"at epoch {at:g}"
+    )
+
+
+class AtMost(Expectation, frozen=True, tag="at_most"):
+    """series ≤ value, at its end or wherever `at` says."""
+
+    series: str
+    value: float
+    at: str | float = "end"
+
+    @property
+    def threshold(self) -> float:
+        return self.value
+
+    @property
+    def quantity(self) -> str:
+        return f"{self.series} {place(self.at)}"
+
+    def measure(self, result: Result, others: Others) -> float:
+        return reduce(result, self.series, self.at)
+
+
+class AtLeast(AtMost, frozen=True, tag="at_least"):
+    """series ≥ value, at its end or wherever `at` says."""
+
+    side = "≥"
+
+
+class WithinOfBound(Expectation, frozen=True, tag="within_of_bound"):
+    """|series / bound − 1| ≤ relative: how far the sharpness is from its certified lower bound."""
+
+    relative: float
+    series: str = "sharpness"
+    bound: str = "bound"
+    at: str | float = "end"
+
+    @property
+    def threshold(self) -> float:
+        return self.relative
+
+    @property
+    def quantity(self) -> str:
+        return f"the distance |{self.series}/{self.bound} − 1| {place(self.at)}"
+
+    def measure(self, result: Result, others: Others) -> float:
+        here, bound = (reduce(result, name, self.at) for name in (self.series, self.bound))
+        return abs(here / bound - 1) if bound else abs(here)
+
+
+class RisesAfterMinimum(Expectation, frozen=True, tag="rises_after_minimum"):
+    """The last tenth of a series lies at least `by` above its minimum."""
+
+    series: str
+    by: float
+    side = "≥"
+
+    @property
+    def threshold(self) -> float:
+        return self.by
+
+    @property
+    def quantity(self) -> str:
+        return f"the rise of {self.series} after its minimum"
+
+    def measure(self, result: Result, others: Others) -> float:
+        return reduce(result, self.series, "tail") - reduce(result, self.series, "min")
+
+
+class RatioAtLeast(Expectation, frozen=True, tag="ratio_at_least"):
+    """series here / the median over seeds of series in the experiment `other` ≥ ratio."""
+
+    other: str
+    series: str
+    ratio: float
+    at: str | float = "end"
+    side = "≥"
+
+    @property
+    def threshold(self) -> float:
+        return self.ratio
+
+    @property
+    def quantity(self) -> str:
+        return f"{self.series} {place(self.at)} as a multiple of that of {self.other}"
+
+    def measure(self, result: Result, others: Others) -> float:
+        there = np.median([reduce(r, self.series, self.at) for r in others(self.other)])
+        here = reduce(result, self.series, self.at)
+        if there == 0:
+            return np.inf if here > 0 else np.nan
+        return here / there
+
+
+class Ends(Expectation, frozen=True, tag="ends"):
+    """The share of seeds that end with `status` is at least `share`."""
+
+    status: Literal["finished", "diverged", "stagnated"] = "finished"
+    share: float = 1.0
+    side = "≥"
+
+    @property
+    def threshold(self) -> float:
+        return self.share
+
+    @property
+    def quantity(self) -> str:
+        return f"the share of runs that ended {self.status}"
+
+    def judge(self, results: Sequence[Result], others: Others = no_others) -> Verdict:
+        values = tuple(float(r.status == self.status) for r in results)
+        value = float(np.mean(values))
+        return Verdict(
+            value >= self.share, value, self.share, self._sentence(value, values), values
+        )
+
+
+class Everywhere(Expectation, frozen=True, tag="everywhere"):
+    """series ≤ (1 + slack) · at_most, point by point; points where either is NaN are left out."""
+
+    series: str
+    at_most: str
+    slack: float = 0.0
+
+    @property
+    def threshold(self) -> float:
+        return self.slack
+
+    @property
+    def quantity(self) -> str:
+        return f"the largest excess of {self.series} over {self.at_most}, relative,"
+
+    def measure(self, result: Result, others: Others) -> float:
+        low, high = result[self.series], result[self.at_most]
+        there = ~(np.isnan(low) | np.isnan(high))
+        if not there.any():
+            return np.nan
+        return float(np.max((low[there] - high[there]) / np.abs(high[there])))
+
+
+class RankCorrelation(Expectation, frozen=True, tag="rank_correlation"):
+    """Spearman's rank correlation of two series is at least `at_least`."""
+
+    x: str
+    y: str
+    at_least: float
+    side = "≥"
+
+    @property
+    def threshold(self) -> float:
+        return self.at_least
+
+    @property
+    def quantity(self) -> str:
+        return f"the rank correlation of {self.y} with {self.x}"
+
+    def measure(self, result: Result, others: Others) -> float:
+        x, y = result[self.x], result[self.y]
+        if np.ptp(x) == 0 or np.ptp(y) == 0:
+            return np.nan
+        return float(stats.spearmanr(x, y).statistic)
+
+
+class PowerLaw(Expectation, frozen=True, tag="power_law"):
+    """y grows like x^exponent: the slope of log y on log x is within `tolerance` of it."""
+
+    x: str
+    y: str
+    exponent: float
+    tolerance: float
+
+    @property
+    def threshold(self) -> float:
+        return self.tolerance
+
+    @property
+    def quantity(self) -> str:
+        return f"the distance of the exponent of {self.y} in {self.x} from {self.exponent:g}"
+
+    def measure(self, result: Result, others: Others) -> float:
+        x, y = np.log(result[self.x]), np.log(result[self.y])
+        return abs(float(np.polyfit(x, y, 1)[0]) - self.exponent)
+
+
+AnyExpectation = Union[  # noqa: UP007
+    AtMost,
+    AtLeast,
+    WithinOfBound,
+    RisesAfterMinimum,
+    RatioAtLeast,
+    Ends,
+    Everywhere,
+    RankCorrelation,
+    PowerLaw,
+]
