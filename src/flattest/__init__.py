@@ -5,6 +5,12 @@ import jax
 jax.config.update("jax_enable_x64", True)
 
 from flattest.activations import Activation, activation, register_activation  # noqa: E402
+from flattest.bounds import (  # noqa: E402
+    Bound,
+    known_lower_bound,
+    lower_bound,
+    path_norm,
+)
 from flattest.certificate import Certificate  # noqa: E402
 from flattest.data import (  # noqa: E402
     Ball,
@@ -43,6 +49,7 @@ __all__ = [
     "MSE",
     "Activation",
     "Ball",
+    "Bound",
     "Certificate",
     "Circle",
     "CompleteXor",
@@ -68,8 +75,11 @@ __all__ = [
     "dual_bound",
     "flattest_interpolator",
     "flattest_interpolators",
+    "known_lower_bound",
     "loss",
+    "lower_bound",
     "meets_condition_1",
+    "path_norm",
     "population_mean",
     "predict",
     "register_activation",
