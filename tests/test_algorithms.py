@@ -1,0 +1,235 @@
+"""Phases: what they refuse, and that the engine's step is the documented formula."""
+
+import jax
+import jax.numpy as jnp
+import msgspec
+import numpy as np
+import pytest
+
+from flattest.algorithms import Phase, StepChange, gd, label_noise_sgd, sam, sgd
+from flattest.data import Dataset, ball, xor
+from flattest.errors import FlattestError
+from flattest.losses import Logistic, loss
+from flattest.models import MLP, FunctionModel
+from flattest.train import loop
+from flattest.train.order import label_noise_signs, sample_order
+from flattest.train.state import Problem, State
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"lr": 0.0}, "learning rate lr must be a finite number > 0"),
+        ({"lr": -1.0}, "learning rate lr must be a finite number > 0"),
+        ({"lr": float("nan")}, "learning rate lr must be a finite number > 0"),
+        ({"lr": "fast"}, "learning rate lr must be a finite number > 0"),
+        ({"rho": -0.1}, "SAM radius rho must be a finite number ≥ 0"),
+        ({"weight_decay": -0.1}, "weight decay must be a finite number ≥ 0"),
+        ({"label_noise": float("inf")}, "label noise must be a finite number ≥ 0"),
+        ({"epochs": 0}, "epochs must be a positive integer"),
+        ({"epochs": None}, "by epochs or by steps"),
+        ({"epochs": 5, "steps": 5}, "by epochs or by steps"),
+        ({"batch": 0}, "batch must be a positive integer"),
+        ({"batch": 2.5}, "batch must be a positive integer"),
+        ({"warmup": -3}, "warmup must be a positive integer"),
+        ({"ascent": "sideways"}, "valid are: normalized, unnormalized"),
+        ({"project": 0.0}, "projection's radius must be a finite number > 0"),
+        ({"stop_loss": -1.0}, "loss to stop at must be a finite number ≥ 0"),
+        ({"batch": None, "replacement": True}, "needs a batch size"),
+        ({"micro_batch": 2, "batch": 4}, "set rho > 0"),
+        ({"micro_batch": 8, "batch": 4, "rho": 0.1}, "larger than the batch"),
+    ],
+)
+def test_a_phase_that_makes_no_sense_is_refused_in_one_sentence(settings, message):
+    with pytest.raises(FlattestError, match=message):
+        Phase(**{"lr": 0.1, "epochs": 1, **settings})
+
+
+def test_a_step_change_needs_positive_numbers():
+    with pytest.raises(FlattestError, match="threshold"):
+        StepChange(below=0.0, factor=3)
+    with pytest.raises(FlattestError, match="factor"):
+        StepChange(below=0.1, factor=-1)
+
+
+def test_batches_larger_than_the_data_and_broken_epochs_are_refused():
+    with pytest.raises(FlattestError, match="batch of 11 is larger than the 10 training points"):
+        sgd(0.1, batch=11, epochs=1).check(10)
+    with pytest.raises(FlattestError, match="micro-batch of 11 is larger than the 10"):
+        sam(0.1, 0.1, batch=None, micro_batch=11, epochs=1).check(10)
+    with pytest.raises(FlattestError, match="7 steps are not a whole number of epochs of 4 steps"):
+        sgd(0.1, batch=3, steps=7).check(10)
+    assert sgd(0.1, batch=3, steps=8).length(10) == 2
+
+
+def test_phases_survive_json():
+    phase = sam(0.01, 0.05, epochs=7, step_change=StepChange(0.1, 3.0), project=10.0)
+    assert msgspec.json.decode(msgspec.json.encode(phase), type=Phase) == phase
+
+
+# The formula of algorithms.py, one step at a time, in float64.
+def slow_training(model, data, cost, phase, params, seed, epochs):
+    x, t = jnp.asarray(data.x), 0
+    params = {name: jnp.asarray(value) for name, value in params.items()}
+
+    def gradient(theta, points, y):
+        return jax.grad(lambda p: cost.value(model.apply(p, x[points], x), y).mean())(theta)
+
+    for epoch in range(epochs):
+        order = np.arange(data.n)
+        if phase.batch is not None:
+            order = sample_order(seed, epoch, 1, data.n, phase.replacement)[0]
+        labels = data.y[order] + phase.label_noise * label_noise_signs(seed, epoch, 1, data.n)[0]
+        size = phase.batch or data.n
+        for start in range(0, data.n, size):
+            points, y = order[start : start + size], labels[start : start + size]
+            m = phase.micro_batch or len(points)
+            total = {name: phase.weight_decay * value for name, value in params.items()}
+            for k in range(0, len(points), m):
+                piece, target = points[k : k + m], y[k : k + m]
+                g = gradient(params, piece, target)
+                norm = float(np.sqrt(sum(np.sum(np.square(v)) for v in g.values())))
+                scale = phase.rho / norm if phase.ascent == "normalized" and norm > 0 else phase.rho
+                above = {name: params[name] + scale * g[name] for name in params}
+                g = gradient(above, piece, target)
+                share = len(piece) / len(points)
+                total = {name: total[name] + share * g[name] for name in params}
+            lr = phase.lr * min(1, (t + 1) / max(1, phase.warmup))
+            params = {name: params[name] - lr * total[name] for name in params}
+            if phase.project is not None:
+                layer = [name for name in ("W1", "b1") if name in params]
+                norm = float(np.sqrt(sum(np.sum(np.square(params[name])) for name in layer)))
+                if norm > phase.project:
+                    params |= {name: params[name] * phase.project / norm for name in layer}
+            t += 1
+    return params
+
+
+NET = MLP(width=7, bias=True)
+PHASES = {
+    "gd": gd(0.05, epochs=4, weight_decay=0.1),
+    "sgd": sgd(0.05, batch=4, epochs=3, warmup=9),
+    "sgd, i.i.d. draws": sgd(0.05, batch=4, epochs=3, replacement=True),
+    "label noise": label_noise_sgd(0.05, 0.3, epochs=2),
+    "label noise, full batch": label_noise_sgd(0.05, 0.3, batch=None, epochs=2),
+    "1-sam": sam(0.05, 0.2, epochs=2),
+    "sam with decay": sam(0.05, 0.2, batch=3, epochs=2, weight_decay=0.1),
+    "unnormalized sam": sam(0.05, 0.2, batch=None, epochs=3, ascent="unnormalized"),
+    "m-sam": sam(0.05, 0.2, batch=4, micro_batch=3, epochs=3),
+    "m-sam, full batch": sam(0.05, 0.2, batch=None, micro_batch=4, epochs=3),
+    "projected": sam(0.05, 0.2, batch=5, epochs=2, project=1.0),
+}
+
+
+def engine_training(model, data, cost, phase, params, seed, epochs):
+    problem = Problem(model, data, cost, seed)
+    return loop.advance(problem, phase, State(params), epochs)
+
+
+@pytest.mark.parametrize("name", PHASES)
+def test_the_engine_takes_the_documented_step(name):
+    phase, data = PHASES[name], ball(n=10, d=3, seed=1)
+    params = NET.init(3, seed=2)
+    args = NET, data, loss("mse"), phase, params, 5, phase.length(10)
+    state, expected = engine_training(*args), slow_training(*args)
+    assert state.step == phase.length(10) * phase.steps_per_epoch(10)
+    for key, value in expected.items():
+        assert np.abs(state.params[key] - value).max() < 1e-12
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        MLP(width=7, bias=True, norm="sim_bn"),
+        MLP(width=7, bias=True, norm="sim_ln", output_bias=True),
+        MLP(width=5, depth=3, bias=True, activation="softplus"),
+        FunctionModel(
+            lambda p, x: jnp.tanh(x @ p["A"]) @ p["c"],
+            lambda d, seed: {"A": np.ones((d, 2)) / d, "c": np.array([0.5, -0.2])},
+        ),
+    ],
+    ids=["sim_bn", "sim_ln", "three layers", "a user's own function"],
+)
+def test_any_model_trains_with_the_logistic_loss(model):
+    data, phase = xor(n=10, d=3, seed=1), sam(0.05, 0.2, batch=4, epochs=3)
+    args = model, data, Logistic(), phase, model.init(3, seed=0), 5, 3
+    state, expected = engine_training(*args), slow_training(*args)
+    for key, value in expected.items():
+        assert np.abs(state.params[key] - value).max() < 1e-12
+
+
+def test_a_zero_gradient_perturbs_nothing_and_is_never_nan():
+    dead = {"W1": -np.ones((7, 3)), "b1": -9 * np.ones(7), "W2": np.ones(7)}
+    data = Dataset(np.ones((4, 3)), np.ones(4))
+    for ascent in ("normalized", "unnormalized"):
+        phase = sam(0.1, 0.5, epochs=3, ascent=ascent)
+        state = engine_training(NET, data, loss("mse"), phase, dead, 0, 3)
+        assert state.halt is None
+        assert all((state.params[key] == dead[key]).all() for key in dead)
+
+
+def test_conditions_are_looked_at_after_every_epoch():
+    data, params = ball(n=10, d=3, seed=1), NET.init(3, seed=2)
+
+    def after(epochs, **conditions):
+        phase = gd(0.02, epochs=60, **conditions)
+        return engine_training(NET, data, loss("mse"), phase, params, 0, epochs)
+
+    def value(state):
+        f = NET.apply({k: jnp.asarray(v) for k, v in state.params.items()}, data.x)
+        return float(np.mean((np.asarray(f) - data.y) ** 2))
+
+    losses = [value(after(e)) for e in range(60)]
+    level = losses[30]
+    first = next(e for e in range(60) if losses[e] <= level)
+    stopped = after(60, stop_loss=level)
+    assert (stopped.halt, stopped.epoch) == ("stopped", first)
+
+    changing = {"step_change": StepChange(below=losses[29], factor=3.0)}
+    assert not after(29, **changing).changed
+    changed = after(30, **changing)
+    assert changed.changed
+    tripled = gd(0.06, epochs=60)
+    problem = Problem(NET, data, loss("mse"), 0)
+    expected = loop.advance(problem, tripled, State(changed.params, epoch=30), 5).params
+    resumed = loop.advance(problem, gd(0.02, epochs=60, **changing), changed, 5).params
+    assert all((resumed[key] == expected[key]).all() for key in expected)
+
+
+def test_an_epoch_that_diverges_is_dropped_and_its_step_is_named():
+    data, params = ball(n=10, d=3, seed=1), NET.init(3, seed=2)
+    args = NET, data, loss("mse"), sgd(40.0, epochs=20), params, 0
+    state = engine_training(*args, 20)
+    assert state.halt == "diverged"
+    assert all(np.isfinite(value).all() for value in state.params.values())
+    finite = [np.isfinite(v).all() for v in slow_training(*args, state.epoch).values()]
+    broken = [np.isfinite(v).all() for v in slow_training(*args, state.epoch + 1).values()]
+    assert all(finite)
+    assert not all(broken)
+    assert state.epoch * 10 <= state.step <= state.epoch * 10 + 10
+
+
+def test_cutting_an_epoch_range_changes_no_bit():
+    data, params = ball(n=10, d=3, seed=1), NET.init(3, seed=2)
+    problem = Problem(NET, data, loss("mse"), 3)
+    phase = sam(0.05, 0.2, batch=4, epochs=20, label_noise=0.1, warmup=13, stop_loss=0.0)
+    whole, cut = loop.advance(problem, phase, State(params), 17), State(params)
+    for epochs in (1, 6, 3, 7):
+        cut = loop.advance(problem, phase, cut, epochs)
+    assert (cut.epoch, cut.step) == (whole.epoch, whole.step) == (17, 51)
+    assert all((cut.params[key] == whole.params[key]).all() for key in params)
+
+
+def test_many_runs_at_once_are_the_single_runs():
+    seeds, rates = (3, 4, 5), (0.05, 0.02, 40.0)
+    problems = [Problem(NET, ball(n=10, d=3, seed=s), loss("mse"), s) for s in seeds]
+    states = [State(NET.init(3, seed=s)) for s in seeds]
+    phases = [sgd(rate, batch=4, epochs=20) for rate in rates]
+    epochs = (20, 7, 20)
+    together = loop.advance_many(problems, phases, states, epochs)
+    for i, many in enumerate(together):
+        single = loop.advance(problems[i], phases[i], states[i], epochs[i])
+        assert (many.epoch, many.step, many.halt) == (single.epoch, single.step, single.halt)
+        for key, value in single.params.items():
+            assert np.allclose(many.params[key], value, rtol=1e-9, atol=1e-12)
+    assert [state.halt for state in together] == [None, None, "diverged"]
