@@ -5,6 +5,7 @@ import jax
 jax.config.update("jax_enable_x64", True)
 
 from flattest.activations import Activation, activation, register_activation  # noqa: E402
+from flattest.algorithms import Phase, StepChange, gd, label_noise_sgd, sam, sgd  # noqa: E402
 from flattest.bounds import (  # noqa: E402
     Bound,
     known_lower_bound,
@@ -63,8 +64,10 @@ __all__ = [
     "Interpolator",
     "Logistic",
     "Model",
+    "Phase",
     "Population",
     "SingleIndex",
+    "StepChange",
     "SumOfSingleIndex",
     "Univariate",
     "Xor",
@@ -75,7 +78,9 @@ __all__ = [
     "dual_bound",
     "flattest_interpolator",
     "flattest_interpolators",
+    "gd",
     "known_lower_bound",
+    "label_noise_sgd",
     "loss",
     "lower_bound",
     "meets_condition_1",
@@ -83,6 +88,8 @@ __all__ = [
     "population_mean",
     "predict",
     "register_activation",
+    "sam",
+    "sgd",
     "single_index",
     "sum_of_single_index",
     "univariate",
