@@ -1,0 +1,178 @@
+"""The flattest member of a rescaling orbit (vardhan2026, Definition 1, Lemmas 1 and 3).
+
+For σ homogeneous of degree c, (w_j, b1_j) → b_j (w_j, b1_j), a_j → b_j^{−c} a_j with any b_j > 0
+leaves the two-layer network f(x) = Σ a_j σ(w_j·x + b1_j) as it is.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from flattest.certificate import Certificate
+from flattest.data import Dataset
+from flattest.errors import FlattestError, unknown
+from flattest.losses import loss as resolve_loss
+from flattest.models import MLP, Params, predict
+
+
+@dataclass(frozen=True)
+class Rescaling:
+    """The orbit's flattest member: scales b_j, the rescaled parameters and their measure.
+
+    `value` is the least measure over the orbit, `original` that of the parameters given;
+    `certificate` proves the optimum.
+    """
+
+    measure: str
+    scales: np.ndarray
+    params: Params
+    value: float
+    original: float
+    certificate: Certificate
+
+
+# A minimizer maps (model, params, data, loss) to the flattest rescaling by its measure.
+Minimizer = Callable[[MLP, Params, Dataset, object], Rescaling]
+_MINIMIZERS: dict[str, Minimizer] = {}
+
+
+def rescaling_measure(name: str) -> Callable[[Minimizer], Minimizer]:
+    """Registers the decorated function as the minimizer of the measure `name` over an orbit."""
+
+    def register(minimizer: Minimizer) -> Minimizer:
+        _MINIMIZERS[name] = minimizer
+        return minimizer
+
+    return register
+
+
+def flattest_rescaling(model: MLP, params: Params, data: Dataset, loss="mse", measure="trace"):
+    """The flattest network equivalent to `params` by rescaling its neurons, with its certificate.
+
+    `measure` is what flatness means: "trace" has a closed form (Lemma 3).
+    """
+    if measure not in _MINIMIZERS:
+        raise unknown("measure of flatness", measure, _MINIMIZERS)
+    check_rescalable(model, params, data)
+    return _MINIMIZERS[measure](model, params, data, resolve_loss(loss))
+
+
+def check_rescalable(model: MLP, params: Params, data: Dataset) -> float:
+    """The degree c of the rescaling symmetry; raises where the network has none."""
+    c = model.homogeneity
+    if c is None or model.depth != 2:
+        raise FlattestError(
+            "Neurons can be rescaled in two-layer networks without normalization whose activation "
+            f"is homogeneous; this one has depth {model.depth}, norm {model.norm} and activation "
+            f"{model.activation}."
+        )
+    model.check(params, data.d)
+    return c
+
+
+def rescaled(model: MLP, params: Params, scales) -> Params:
+    """The parameters after (w_j, b1_j) → b_j (w_j, b1_j), a_j → b_j^{−c} a_j.
+
+    A scale of 0, the limit for a neuron with a_j = 0, leaves a_j at 0.
+    """
+    b = np.asarray(scales, np.float64)
+    inverse = np.divide(1.0, b, out=np.zeros_like(b), where=b > 0)
+    new = {name: np.asarray(value, np.float64) for name, value in params.items()}
+    new["W1"] = b[:, None] * new["W1"]
+    if model.bias:
+        new["b1"] = b * new["b1"]
+    new["W2"] = inverse**model.homogeneity * new["W2"]
+    return new
+
+
+@dataclass(frozen=True)
+class Masses:
+    """The trace over an orbit, S(b) = Σ_j [b_j^{2c} A_j + b_j^{−2} B_j] + constant.
+
+    With ℓ the loss per sample and x' = (x, 1) where the first layer has a bias, x' = x otherwise,
+    A_j = mean ℓ″ σ(h_ij)², B_j = a_j² mean ℓ″ σ′(h_ij)² ‖x'_i‖² + a_j mean ℓ′ σ″(h_ij) ‖x'_i‖².
+    The second part of B is 0 at an interpolator; for the mean square ℓ″ = 2.
+    """
+
+    c: float
+    A: np.ndarray
+    B: np.ndarray
+    constant: float
+
+    def trace(self, b=1.0) -> float:
+        b = np.broadcast_to(np.asarray(b, np.float64), self.A.shape)
+        outward = np.divide(self.B, b**2, out=np.zeros_like(self.B), where=self.B != 0)
+        return float(np.sum(b ** (2 * self.c) * self.A + outward) + self.constant)
+
+    def least(self) -> float:
+        """S_min = (c+1) c^{−c/(c+1)} Σ A_j^{1/(c+1)} B_j^{c/(c+1)} + constant (Lemma 3)."""
+        c = self.c
+        products = self.A ** (1 / (c + 1)) * self.B ** (c / (c + 1))
+        return float((c + 1) * c ** (-c / (c + 1)) * products.sum() + self.constant)
+
+    def optimal_scales(self) -> np.ndarray:
+        """b_j^{2c+2} = B_j / (c A_j); 1 for a neuron without any mass."""
+        ratio = np.divide(self.B, self.c * self.A, out=np.ones_like(self.A), where=self.A > 0)
+        return ratio ** (1 / (2 * self.c + 2))
+
+    def imbalance(self) -> float:
+        """The largest |c A_j − B_j| relative to S: how far the scales are from stationary."""
+        total = self.trace() - self.constant
+        return float(np.abs(self.c * self.A - self.B).max() / total) if total > 0 else 0.0
+
+
+def masses(model: MLP, params: Params, data: Dataset, loss="mse") -> Masses:
+    """The masses A_j, B_j that the trace of the Hessian has along the rescaling orbit."""
+    c = check_rescalable(model, params, data)
+    loss = resolve_loss(loss)
+    f = predict(model, params, data.x, data.x)
+    slope, curvature = loss.slope(f, data.y), loss.curvature(f, data.y)
+    W1, a = (np.asarray(params[name], np.float64) for name in ("W1", "W2"))
+    h = data.x @ W1.T + (np.asarray(params["b1"], np.float64) if model.bias else 0.0)
+    sizes = np.sum(data.x**2, axis=1) + model.bias
+    sigma = model.sigma
+    A = curvature @ sigma.value(h) ** 2 / data.n
+    first = (curvature * sizes) @ sigma.slope(h) ** 2 / data.n
+    second = (slope * sizes) @ sigma.curvature(h) / data.n
+    constant = float(np.mean(curvature)) if model.output_bias else 0.0
+    return Masses(c, A, a**2 * first + a * second, constant)
+
+
+@rescaling_measure("trace")
+def _least_trace(model: MLP, params: Params, data: Dataset, loss) -> Rescaling:
+    """Lemma 3: S(b) is separable and convex in log b, so stationarity is optimality."""
+    start = masses(model, params, data, loss)
+    _check_bounded(start)
+    scales = start.optimal_scales()
+    params = rescaled(model, params, scales)
+    reached = masses(model, params, data, loss)
+    claim = "the trace at the rescaled parameters is the orbit's least (vardhan2026, Lemma 3)"
+    certificate = Certificate(claim, reached.trace(), start.least(), 1e-9)
+    return Rescaling("trace", scales, params, start.least(), start.trace(), certificate)
+
+
+def _check_bounded(masses: Masses) -> None:
+    if (masses.B < 0).any():
+        j = int(np.argmin(masses.B))
+        raise FlattestError(
+            f"The trace is unbounded below in the scale of neuron {j}: away from an interpolator "
+            "the loss may curve down; train further."
+        )
+    if ((masses.A == 0) & (masses.B > 0)).any():
+        j = int(np.argmax((masses.A == 0) & (masses.B > 0)))
+        raise FlattestError(
+            f"Neuron {j} is 0 on all data with a slope that is not: the trace has no minimum over "
+            "its scale."
+        )
+
+
+def sharpened(model: MLP, params: Params, data: Dataset, target: float, loss="mse") -> Params:
+    """An equivalent network whose trace is at least `target`, however large (Proposition 1)."""
+    at = masses(model, params, data, loss)
+    j = int(np.argmax(at.A))
+    if at.A[j] == 0:
+        raise FlattestError("No neuron fires on the data: the trace does not depend on scales.")
+    scales = np.ones(model.width)
+    scales[j] = max(1.0, (target / at.A[j]) ** (1 / (2 * at.c)))
+    return rescaled(model, params, scales)
