@@ -44,6 +44,12 @@ from flattest.interpolators import (  # noqa: E402
 )
 from flattest.losses import MSE, HalfMSE, Logistic, loss, zero_one_error  # noqa: E402
 from flattest.models import MLP, FunctionModel, Init, Model, predict  # noqa: E402
+from flattest.symmetry import (  # noqa: E402
+    Rescaling,
+    flattest_rescaling,
+    rescaled,
+    sharpened,
+)
 
 __all__ = [
     "MLP",
@@ -66,6 +72,7 @@ __all__ = [
     "Model",
     "Phase",
     "Population",
+    "Rescaling",
     "SingleIndex",
     "StepChange",
     "SumOfSingleIndex",
@@ -78,6 +85,7 @@ __all__ = [
     "dual_bound",
     "flattest_interpolator",
     "flattest_interpolators",
+    "flattest_rescaling",
     "gd",
     "known_lower_bound",
     "label_noise_sgd",
@@ -88,8 +96,10 @@ __all__ = [
     "population_mean",
     "predict",
     "register_activation",
+    "rescaled",
     "sam",
     "sgd",
+    "sharpened",
     "single_index",
     "sum_of_single_index",
     "univariate",
