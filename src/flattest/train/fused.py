@@ -26,8 +26,10 @@ def supports(model, loss, phase) -> str | None:
         return f"The fused engine has no kernel for the activation {model.activation!r}."
     if type(loss) not in _LOSSES:
         return f"The fused engine has no kernel for the loss {type(loss).__name__}."
-    if model.depth > 2 or model.norm == "sim_bn" or phase.batch != 1:
-        return "The fused engine has no kernel for this network at this batch size."
+    if model.depth > 2 or model.norm == "sim_bn":
+        return f"The fused engine has no kernel for depth {model.depth}, norm {model.norm!r}."
+    if phase.batch != 1:
+        return "The fused engine has no kernel for batches larger than 1."
     return None
 
 
@@ -100,7 +102,7 @@ def augmented(x: np.ndarray, bias: bool) -> np.ndarray:
 
 
 def tiles(weights: np.ndarray) -> np.ndarray:
-    """(neurons, inputs) → (tiles, inputs, lanes), on a vector boundary, 0 beyond the last neuron."""
+    """(neurons, inputs) → (tiles, inputs, lanes), on a vector boundary, padded by 0."""
     neurons, inputs = weights.shape
     lanes = VECTOR_BYTES // weights.itemsize
     count = -(-neurons // lanes)

@@ -77,7 +77,7 @@ def ascent(rule, s, square):
         return rule.rho * s
     if s == 0.0 or square == 0.0:
         return 0.0
-    return np.copysign(rule.rho, s) / np.sqrt(square)
+    return rule.rho * np.copysign(1.0, s) / np.sqrt(square)
 
 
 @inlined

@@ -139,7 +139,7 @@ def _square(W):
 
 @kernel
 def run(W, a, b, x, gram, y, net, target, rule, seed, replacement, first_epoch, epochs, first_step):
-    """Trains in place for `epochs` epochs from `first_epoch`; the phase has done `first_step` steps.
+    """Trains in place for `epochs` epochs, after `first_step` steps of the phase.
 
     W: (tiles, inputs, lanes), 0 beyond the width. a: (width,). b: (1,), the output bias.
     x: (n, inputs). gram: x xᵀ. Returns the steps done and whether the last was finite.
@@ -174,7 +174,9 @@ def run(W, a, b, x, gram, y, net, target, rule, seed, replacement, first_epoch, 
                 _correct(products, updates, gram, block, k, scale, h)
                 label = y[i] + rule.noise * signs[start + k]
                 square_x = np.float64(gram[i, i])
-                s, z, u, uu, finite = _gradient(net, target, rule, h, a, b[0], square_x, label, work)
+                s, z, u, uu, finite = _gradient(
+                    net, target, rule, h, a, b[0], square_x, label, work
+                )
                 if not finite:
                     break
                 lr = learning_rate(rule, first_step + steps)
