@@ -1,0 +1,175 @@
+"""Tangent features, λ_max, and minima with knots on data points as a switching system.
+
+At an interpolator ∇²L = ΦΦᵀ/n (half-mse), with the columns of Φ given by (S32). Where a neuron's
+pre-activation is exactly 0 on a training point, L has several Hessians H_m, one for each activation
+pattern m ∈ I (S54) of the regions that meet at θ*.
+"""
+
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+
+from flattest.errors import FlattestError
+from flattest.stability.functions import Network, require_interpolation, univariate
+from flattest.stability.weights import positive_step, sharpness_threshold, theorem1_threshold
+
+EXACT_TOGGLES = 12
+
+
+def activation_pattern(network: Network, x: np.ndarray) -> np.ndarray:
+    """I(x_j; θ)_i = 1{w1_i x_j + b1_i > 0}, of shape (n, k)."""
+    return network.preactivations(x) > 0
+
+
+def tangent_features(params: "dict | Network", x: np.ndarray, pattern=None) -> np.ndarray:
+    """Φ = [∇_θ φ(x_1), …, ∇_θ φ(x_n)] of shape (3k+1, n), rows in the order of θ (S32, S53).
+
+    `pattern` (n, k) replaces the network's own activation pattern by that of another mode.
+    """
+    network = Network.of(params)
+    x = np.asarray(x, float).reshape(-1)
+    active = activation_pattern(network, x) if pattern is None else np.asarray(pattern, bool)
+    w2 = active * network.w2
+    rows = [x[:, None] * w2, w2, active * network.preactivations(x), np.ones((x.size, 1))]
+    return np.concatenate(rows, axis=1).T
+
+
+def gram_top_eigenvalue(features: np.ndarray) -> float:
+    """λ_max(ΦΦᵀ)/n = ‖Φ‖²/n, through the smaller n × n Gram matrix."""
+    n = features.shape[1]
+    return float(np.linalg.eigvalsh(features.T @ features)[-1] / n)
+
+
+def interpolator_top_eigenvalue(params: "dict | Network", data) -> float:
+    """λ_max(∇²L(θ*)) = ‖Φ‖²/n at a twice differentiable interpolator (half-mse)."""
+    network = Network.of(params)
+    require_interpolation(network, data)
+    x, _ = univariate(data)
+    refuse_knots_on_data(network, x, "λ_max of the Hessian", "`upper_top_eigenvalue`")
+    return gram_top_eigenvalue(tangent_features(network, x))
+
+
+def toggles(params: "dict | Network", x: np.ndarray) -> np.ndarray:
+    """The pairs (j, i) with w1_i x_j + b1_i = 0, as rows: the indicators free in I (S54)."""
+    return np.argwhere(Network.of(params).preactivations(x) == 0)
+
+
+def refuse_knots_on_data(network: Network, x: np.ndarray, what: str, instead: str) -> None:
+    count = len(toggles(network, x))
+    if count:
+        raise FlattestError(
+            f"{what} needs a minimum without knots on data points, but {count} neuron(s) "
+            f"switch exactly on one; use {instead}, which covers that case."
+        )
+
+
+def modes(params: "dict | Network", x: np.ndarray):
+    """Every activation pattern (n, k) of I (S54): 2^p of them for p toggles."""
+    network = Network.of(params)
+    free = toggles(network, x)
+    if len(free) > EXACT_TOGGLES:
+        raise FlattestError(
+            f"{len(free)} toggles span 2^{len(free)} modes; enumerate at most "
+            f"{EXACT_TOGGLES}, or use `upper_top_eigenvalue`, which bounds the rest."
+        )
+    base = activation_pattern(network, x)
+    for choice in product((False, True), repeat=len(free)):
+        pattern = base.copy()
+        pattern[free[:, 0], free[:, 1]] = choice
+        yield pattern
+
+
+@dataclass(frozen=True)
+class Upper:
+    """λ_max^upper = max over m ∈ I of λ_max(H_m), or an upper bound on it where not exact."""
+
+    value: float
+    exact: bool
+    toggles: int
+
+
+def upper_top_eigenvalue(params: "dict | Network", data) -> Upper:
+    """λ_max^upper at an interpolator: by enumeration, or bounded, for more than 12 toggles.
+
+    The bound is the least of two. (a) |ΦᵀΦ| of any mode is at most, entry by entry, the Gram
+    matrix with every toggle on and absolute values inside, whose spectral radius therefore
+    dominates; it is exact where 1 + x_j x_l ≥ 0 for all j, l. (b) ‖Φ_m‖ ≤ ‖Φ_m'‖ + ‖Φ_m − Φ_m'‖
+    with m' all toggles off, where the difference has orthogonal columns if each neuron toggles on
+    one sample.
+    """
+    network = Network.of(params)
+    require_interpolation(network, data)
+    x, _ = univariate(data)
+    free = toggles(network, x)
+    if len(free) <= EXACT_TOGGLES:
+        values = [gram_top_eigenvalue(tangent_features(network, x, m)) for m in modes(network, x)]
+        return Upper(max(values), True, len(free))
+    dominated, attained = dominating_value(network, x)
+    return Upper(min(dominated, perturbation_value(network, x)), attained, len(free))
+
+
+def dominating_value(network: Network, x: np.ndarray) -> tuple[float, bool]:
+    widest = network.preactivations(x) >= 0
+    features = tangent_features(network, x, widest)
+    k = network.width
+    inner = widest * np.abs(network.w2)
+    coupling = 1 + np.multiply.outer(x, x)
+    gram = (inner @ inner.T) * np.abs(coupling) + features[2 * k :].T @ features[2 * k :]
+    return float(np.linalg.eigvalsh(gram)[-1] / x.size), bool((coupling >= 0).all())
+
+
+def perturbation_value(network: Network, x: np.ndarray) -> float:
+    base = tangent_features(network, x)
+    change = tangent_features(network, x, network.preactivations(x) >= 0) - base
+    return float((np.linalg.norm(base, 2) + np.linalg.norm(np.abs(change), 2)) ** 2 / x.size)
+
+
+def toggles_per_sample(params: "dict | Network", x: np.ndarray) -> np.ndarray:
+    """p_j, the number of neurons whose knot is x_j."""
+    return (Network.of(params).preactivations(x) == 0).sum(axis=1)
+
+
+def gradient_bound(params: "dict | Network", x: np.ndarray) -> float:
+    """C = max over samples, modes and entries of |∇_θ φ| (the text of (S66) prints ‖φ‖_∞)."""
+    network = Network.of(params)
+    return float(np.abs(tangent_features(network, x, network.preactivations(x) >= 0)).max())
+
+
+def lemma5_bound(top: float, other: float, C: float, p_max: int, n: int) -> float:
+    """√3 C (√λ_max(H) + √λ_max(H̃)) √(p_max/n) ≥ ‖H̃q − λ_max(H) q‖ (Lemma 5, S70)."""
+    return float(np.sqrt(3 * p_max / n) * C * (np.sqrt(top) + np.sqrt(other)))
+
+
+def strongly_stable_sharpness(lr: float, C: float, p_over_n: float) -> float:
+    """The largest λ_max^upper of a strongly stable minimum, (S75) corrected.
+
+    2/η + 6C²p/n + 2C √(3 (p/n)(3C²p/n + 2/η)), the square of the positive root of
+    ζ² − αζ − 2/η with α = 2√3 C √(p/n). In print the last two terms are halved.
+    """
+    c2p = 3 * C**2 * p_over_n
+    stable = sharpness_threshold(lr)
+    return float(stable + 2 * c2p + 2 * np.sqrt(c2p * (c2p + stable)))
+
+
+def strongly_stable_sharpness_as_printed(lr: float, C: float, p_over_n: float) -> float:
+    """The right side of (S75) as printed, kept for the ledger of claims: too small."""
+    c2p = 3 * C**2 * p_over_n
+    stable = sharpness_threshold(lr)
+    return float(stable + c2p + np.sqrt(c2p * (c2p + stable)))
+
+
+def theorem2_threshold(params: "dict | Network", x: np.ndarray, lr: float) -> float:
+    """Bounds ∫ |f″| g of a strongly stable f, knots on data points included (Theorem 2, corrected).
+
+    From (S79) and (S75): (λ − 1)/2 with λ = `strongly_stable_sharpness`.
+    """
+    p_over_n = toggles_per_sample(params, x).max() / np.size(x)
+    C = gradient_bound(params, x)
+    return (strongly_stable_sharpness(positive_step(lr), C, p_over_n) - 1) / 2
+
+
+def stable_variation(params: "dict | Network", x: np.ndarray, lr: float) -> float:
+    """Theorem 1's 1/η − 1/2 for this network; refuses a knot on a data point."""
+    refuse_knots_on_data(Network.of(params), x, "Theorem 1", "Theorem 2 (`theorem2_threshold`)")
+    return theorem1_threshold(lr)
