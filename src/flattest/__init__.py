@@ -44,6 +44,15 @@ from flattest.interpolators import (  # noqa: E402
 )
 from flattest.losses import MSE, HalfMSE, Logistic, loss, zero_one_error  # noqa: E402
 from flattest.models import MLP, FunctionModel, Init, Model, predict  # noqa: E402
+from flattest.stability import (  # noqa: E402
+    FlattestImplementation,
+    flattest_implementation,
+    lemma4_bound,
+    second_derivative,
+    stable_variation,
+    upper_top_eigenvalue,
+    weighted_total_variation,
+)
 from flattest.symmetry import (  # noqa: E402
     Rescaling,
     flattest_rescaling,
@@ -64,6 +73,7 @@ __all__ = [
     "Distribution",
     "Estimate",
     "FlattestError",
+    "FlattestImplementation",
     "FunctionModel",
     "HalfMSE",
     "Init",
@@ -83,12 +93,14 @@ __all__ = [
     "circle",
     "complete_xor",
     "dual_bound",
+    "flattest_implementation",
     "flattest_interpolator",
     "flattest_interpolators",
     "flattest_rescaling",
     "gd",
     "known_lower_bound",
     "label_noise_sgd",
+    "lemma4_bound",
     "loss",
     "lower_bound",
     "meets_condition_1",
@@ -98,11 +110,15 @@ __all__ = [
     "register_activation",
     "rescaled",
     "sam",
+    "second_derivative",
     "sgd",
     "sharpened",
     "single_index",
+    "stable_variation",
     "sum_of_single_index",
     "univariate",
+    "upper_top_eigenvalue",
+    "weighted_total_variation",
     "xor",
     "zero_one_error",
 ]
