@@ -66,6 +66,11 @@ class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     A subclass needs a tag of its own, `class Sweep(Computed, frozen=True, tag="paper/sweep")`.
     """
 
+    @property
+    def cost(self) -> float:
+        """How long it takes, in any unit the tasks share: long ones are started first."""
+        return 1.0
+
     def execute(self, seed: int, claim: Claim) -> Outcome:
         """Do the work, telling `claim` of progress and resuming from what is in its scratch."""
         raise NotImplementedError

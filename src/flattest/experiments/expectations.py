@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Literal, Union
 
 import msgspec
 import numpy as np
-from scipy import stats
 
 from flattest.errors import FlattestError, unknown
 
@@ -280,10 +279,12 @@ class RankCorrelation(Expectation, frozen=True, tag="rank_correlation"):
         return f"the rank correlation of {self.y} with {self.x}"
 
     def measure(self, result: Result, others: Others) -> float:
+        from scipy.stats import spearmanr  # slow to import, and rarely needed
+
         x, y = result[self.x], result[self.y]
         if np.ptp(x) == 0 or np.ptp(y) == 0:
             return np.nan
-        return float(stats.spearmanr(x, y).statistic)
+        return float(spearmanr(x, y).statistic)
 
 
 class PowerLaw(Expectation, frozen=True, tag="power_law"):

@@ -6,6 +6,7 @@
     store/runs/KEY/series.npz            float64 series; of a running run, the series so far
     store/runs/KEY/params.safetensors    the parameters at the end
     store/runs/KEY/checkpoints/*         parameters at earlier epochs, `EPOCH.safetensors`
+    store/runs/KEY/failure.txt           the traceback of a run that failed
     store/runs/KEY/scratch/              what the engine needs to resume; removed at the end
 
 Every file is written whole or not at all, and nothing is pickled.
@@ -15,6 +16,7 @@ import hashlib
 import shutil
 import threading
 import time
+import traceback
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,6 +27,7 @@ import msgspec
 from flattest.errors import FlattestError
 from flattest.store.files import (
     Arrays,
+    StoreError,
     check_size,
     read_json,
     read_series,
@@ -36,7 +39,7 @@ from flattest.store.files import (
     write_tensors,
 )
 from flattest.store.index import SCHEMA, Index, Row
-from flattest.store.provenance import Provenance, provenance
+from flattest.store.provenance import Provenance, available_cores, provenance
 
 __all__ = [
     "DONE",
@@ -47,7 +50,9 @@ __all__ = [
     "LeaseLost",
     "Provenance",
     "Store",
+    "StoreError",
     "StoredRun",
+    "available_cores",
     "digest",
     "provenance",
     "read_json",
@@ -204,7 +209,7 @@ class Store:
         """Open the store at `root` to read; it must exist, and may be on a read-only disk."""
         path = Path(root) / "index.sqlite"
         if not path.exists():
-            raise FlattestError(
+            raise StoreError(
                 f"There is no store at {root}: give its folder with --store, "
                 "or make one with `flattest run`."
             )
@@ -312,13 +317,15 @@ class Claim:
         self._pulse.start()
         return self
 
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+    def __exit__(self, kind: Any, error: BaseException | None, _: Any) -> None:
         """An exception makes the run failed, except an interruption, after which it resumes."""
         self._over.set()
         self._pulse.join()
         if self.record.status != "running" or self.lost is not None:
             return
         if error is None or isinstance(error, Exception):
+            trace = "".join(traceback.format_exception(error))
+            write_bytes(self.folder / "failure.txt", trace.encode())
             sentence = " ".join(str(error or "It ended without a result.").split())
             self._conclude("failed", sentence)
         else:

@@ -19,6 +19,11 @@ from safetensors.numpy import save as save_safetensors
 
 from flattest.errors import FlattestError
 
+
+class StoreError(FlattestError):
+    """The store cannot be written or read: the disk or the folder is at fault, not a run."""
+
+
 Arrays = dict[str, np.ndarray]
 
 
@@ -53,8 +58,8 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def unwritable(path: Path, error: OSError) -> FlattestError:
-    return FlattestError(
+def unwritable(path: Path, error: OSError) -> StoreError:
+    return StoreError(
         f"Cannot write {path}: {error.strerror or error}; "
         "free the disk, or choose a folder that can be written with --store."
     )

@@ -18,8 +18,7 @@ from typing import Any
 
 import msgspec
 
-from flattest.errors import FlattestError
-from flattest.store.files import unwritable
+from flattest.store.files import StoreError, unwritable
 
 SCHEMA = 1
 STALE_AFTER = 60.0  # seconds without a heartbeat after which a lease may be taken over
@@ -148,7 +147,7 @@ def check_schema(path: Path, schema: int) -> None:
     if schema == SCHEMA:
         return
     age = "a newer" if schema > SCHEMA else "an older"
-    raise FlattestError(
+    raise StoreError(
         f"The store {path.parent} has schema {schema}, from {age} flattest than this one, which "
         f"uses schema {SCHEMA}: use that flattest, or another folder with --store."
     )
@@ -156,7 +155,7 @@ def check_schema(path: Path, schema: int) -> None:
 
 @contextlib.contextmanager
 def connection(path: Path, writable: bool) -> Iterator[sqlite3.Connection]:
-    """A connection in autocommit mode, closed at the end, whose errors are FlattestErrors.
+    """A connection in autocommit mode, closed at the end, whose errors are StoreErrors.
 
     A store that cannot be written is opened immutable, since WAL needs to write beside the file.
     """
@@ -169,7 +168,7 @@ def connection(path: Path, writable: bool) -> Iterator[sqlite3.Connection]:
         finally:
             db.close()
     except sqlite3.Error as error:
-        raise FlattestError(
+        raise StoreError(
             f"The store's index {path} cannot be used: {error}; check that the folder can be "
             "written and has space, or choose another with --store."
         ) from error

@@ -29,7 +29,7 @@ def provenance() -> Provenance:
         versions={"python": platform.python_version()} | versions(),
         host=platform.node(),
         machine=f"{platform.system()} {platform.machine()}, {processor()}",
-        cores=cores(),
+        cores=available_cores(),
     )
 
 
@@ -79,7 +79,7 @@ def processor() -> str:
     return models[0] if models else platform.processor() or "unknown processor"
 
 
-def cores() -> int:
+def available_cores() -> int:
     """The cores this process may use, which in a container are fewer than the machine's."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))

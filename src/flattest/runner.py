@@ -1,0 +1,309 @@
+"""Spec × seeds → store: skips what is done, resumes what was interrupted, survives a lost worker.
+
+A job is idempotent and persists its own result: whoever runs it claims the run in the store, works
+on and writes there. So a worker, or this whole process, may be killed at any time, the jobs may be
+handed out twice, and two processes may work through the same list on one store: every run is done
+once, and the results are those of an undisturbed run.
+"""
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from flattest.errors import FlattestError
+from flattest.experiments import Experiment, Task, VariantName, experiment
+from flattest.experiments.expectations import Result, Verdict
+from flattest.store import LeaseLost, Store, StoredRun, StoreError, available_cores, run_key
+
+POLL = 0.5  # seconds between two looks at the store
+PATIENCE = "10s"  # for a scheduler to answer
+# One thread a worker: as many workers as cores would otherwise fight for them.
+WORKER_ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
+}
+
+
+class Job(msgspec.Struct, frozen=True):
+    """One run to do: a task and its seed, under the name of who asks."""
+
+    task: Task
+    seed: int
+    label: str
+
+    @property
+    def key(self) -> str:
+        return run_key(self.task, self.seed)
+
+
+class Judgement(msgspec.Struct, frozen=True):
+    """An experiment judged on the runs the store has; `key` is that of the judged experiment."""
+
+    experiment: str
+    variant: VariantName
+    key: str
+    claim: str
+    runs: tuple[StoredRun, ...]
+    missing: int
+    verdicts: tuple[Verdict, ...]
+
+    @property
+    def met(self) -> bool:
+        return self.missing == 0 and all(verdict.met for verdict in self.verdicts)
+
+
+def run(
+    chosen: Iterable[Experiment],
+    variant: VariantName,
+    store: Store,
+    seeds: int | None = None,
+    workers: int | None = None,
+    scheduler: str | None = None,
+    console: Console | None = None,
+) -> list[Judgement]:
+    """Run the experiments that are not done, then judge them.
+
+    `seeds` overrides each experiment's own number. `workers` processes are started (by default one
+    a core; with 1 the work is done in this process), unless the address of a Dask `scheduler` is
+    given. Runs that failed are tried again.
+    """
+    chosen = list(chosen)
+    jobs = plan(with_needed(chosen, variant), variant, store, seeds)
+    if jobs:
+        with shown(store, jobs, console or Console(stderr=True)):
+            do(jobs, store, workers, scheduler)
+    return [judge(e, variant, store, seeds) for e in chosen]
+
+
+def with_needed(chosen: Iterable[Experiment], variant: VariantName) -> list[Experiment]:
+    """The experiments and those that their expectations compare with."""
+    found = {e.name: e for e in chosen}
+    for e in list(found.values()):
+        for name in e.variant(variant).needs:
+            other = experiment(name)
+            found.setdefault(other.name, other)
+    return list(found.values())
+
+
+def plan(
+    chosen: Iterable[Experiment], variant: VariantName, store: Store, seeds: int | None = None
+) -> list[Job]:
+    """The runs that are not done, each once, asked for in the store; the longest first."""
+    if seeds is not None and seeds < 1:
+        raise FlattestError(f"The number of seeds must be at least 1, not {seeds}.")
+    jobs: dict[str, Job] = {}
+    for e in chosen:
+        v = e.variant(variant)
+        for seed in range(seeds or v.seeds):
+            job = Job(v.task, seed, f"{e.name}" if variant == "full" else f"{e.name}:quick")
+            key = store.add(job.task, seed, job.label)
+            found = store.run(key)
+            if found is None or not found.done:
+                jobs.setdefault(key, job)
+    return sorted(jobs.values(), key=lambda job: -job.task.cost)
+
+
+def work(root: Path, job: Job) -> bool:
+    """Do one job; False if another process holds its run, which is then not done.
+
+    What goes wrong in the task is recorded in the run, which has failed. What goes wrong in the
+    store (no space, no access) would go wrong for every run, and is raised.
+    """
+    store = Store.open(root)
+    claim = store.claim(job.key)
+    if claim is None:
+        found = store.run(job.key)
+        return found is not None and found.done
+    try:
+        with claim:
+            claim.finish(**msgspec.structs.asdict(job.task.execute(job.seed, claim)))
+    except LeaseLost:
+        return False
+    except StoreError:
+        raise
+    except Exception:
+        logging.getLogger(__name__).debug("The run %s failed.", job.key, exc_info=True)
+    return True
+
+
+def do(jobs: Sequence[Job], store: Store, workers: int | None, scheduler: str | None) -> None:
+    """Do the jobs here or on a cluster, waiting for those that another process has in hand."""
+    if workers is not None and workers < 1:
+        raise FlattestError(f"The number of workers must be at least 1, not {workers}.")
+    count = min(workers or available_cores(), len(jobs))
+    root = store.root.absolute()
+    if scheduler is None and count == 1:
+        until_done(jobs, lambda waiting: [(job, work(root, job)) for job in waiting])
+        return
+    with cluster(count, scheduler) as client:
+        until_done(jobs, lambda waiting: on_cluster(client, root, waiting))
+
+
+def until_done(
+    jobs: Sequence[Job], round: Callable[[Sequence[Job]], Iterable[tuple[Job, bool]]]
+) -> None:
+    """Offer the jobs in rounds, until nobody else has any of them in hand."""
+    while jobs:
+        jobs = [job for job, over in round(jobs) if not over]
+        if jobs:
+            time.sleep(POLL)
+
+
+def on_cluster(client: Any, root: Path, jobs: Sequence[Job]) -> list[tuple[Job, bool]]:
+    """One round on a Dask cluster, which gives a lost worker's job to another."""
+    from distributed import KilledWorker, as_completed
+
+    futures = {client.submit(work, root, job, pure=False): job for job in jobs}
+    over = []
+    for future in as_completed(futures):
+        try:
+            over.append((futures[future], future.result()))
+        except KilledWorker as error:
+            raise FlattestError(f"Workers keep dying at {futures[future].label}: {error}") from None
+    return over
+
+
+@contextlib.contextmanager
+def cluster(workers: int, scheduler: str | None) -> Iterator[Any]:
+    """A client of the scheduler at that address, or of a cluster of processes on this machine."""
+    import dask
+    from distributed import Client, LocalCluster
+
+    quiet = {
+        "distributed.scheduler.allowed-failures": 10,
+        "distributed.worker.multiprocessing-method": "spawn",
+        "distributed.admin.tick.limit": "1h",
+    }
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(dask.config.set(quiet))
+        if scheduler is not None:
+            yield stack.enter_context(connected(scheduler))
+            return
+        processes = LocalCluster(
+            n_workers=workers,
+            threads_per_worker=1,
+            processes=True,
+            dashboard_address=None,
+            silence_logs=logging.CRITICAL,
+            memory_limit=0,
+            env=WORKER_ENVIRONMENT,
+        )
+        stack.enter_context(processes)
+        yield stack.enter_context(Client(processes))
+
+
+def connected(address: str) -> Any:
+    from distributed import Client
+
+    try:
+        return Client(address, timeout=PATIENCE)
+    except (OSError, ValueError, TimeoutError) as error:
+        raise FlattestError(
+            f"No Dask scheduler answers at {address}: start one with `dask scheduler`, "
+            "or leave --scheduler out to work on this machine."
+        ) from error
+
+
+@contextlib.contextmanager
+def shown(store: Store, jobs: Sequence[Job], console: Console) -> Iterator[None]:
+    """Progress bars, one for all jobs and one for each at work, wherever they are worked on.
+
+    They show what the store says, so runs that another process has in hand move too.
+    """
+    bars = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:5.1f} %"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+    )
+    over = threading.Event()
+    board = Board(store, {job.key: job for job in jobs}, bars)
+    watcher = threading.Thread(target=board.watch, args=(over,), daemon=True)
+    with bars:
+        watcher.start()
+        try:
+            yield
+        finally:
+            over.set()
+            watcher.join()
+
+
+class Board:
+    """The bars of the jobs at work."""
+
+    def __init__(self, store: Store, jobs: dict[str, Job], bars: Progress) -> None:
+        self.store, self.jobs, self.bars = store, jobs, bars
+        self.total = bars.add_task(
+            f"{len(jobs)} runs", total=sum(j.task.cost for j in jobs.values())
+        )
+        self.shown: dict[str, Any] = {}
+
+    def watch(self, over: threading.Event) -> None:
+        while not over.wait(POLL):
+            self.look()
+        self.look()
+
+    def look(self) -> None:
+        done = 0.0
+        for row in self.store.index.rows():
+            if row.key in self.jobs:
+                done += row.progress * self.jobs[row.key].task.cost
+                self.move(row.key, row.status, row.progress)
+        self.bars.update(self.total, completed=done)
+
+    def move(self, key: str, status: str, progress: float) -> None:
+        if status == "running":
+            if key not in self.shown:
+                job = self.jobs[key]
+                self.shown[key] = self.bars.add_task(f"{job.label} seed {job.seed}", total=1.0)
+            self.bars.update(self.shown[key], completed=progress)
+        elif key in self.shown:
+            self.bars.remove_task(self.shown.pop(key))
+
+
+def results(
+    e: Experiment, variant: VariantName, store: Store, seeds: int | None = None
+) -> list[Result]:
+    """What the store has of an experiment: one result for each seed that is done."""
+    return [result(found) for found in stored(e, variant, store, seeds) if found.done]
+
+
+def stored(
+    e: Experiment, variant: VariantName, store: Store, seeds: int | None = None
+) -> list[StoredRun]:
+    """The runs of an experiment that the store knows, by seed."""
+    found = (store.run(key) for key in e.variant(variant).keys(seeds))
+    return [run for run in found if run is not None]
+
+
+def result(found: StoredRun) -> Result:
+    return Result(found.seed, found.status, found.series(), found.params(), found.seconds)
+
+
+def judge(e: Experiment, variant: VariantName, store: Store, seeds: int | None = None) -> Judgement:
+    """Judge an experiment on the runs that are done; none are started."""
+
+    def others(name: str) -> Sequence[Result]:
+        found = results(experiment(name), variant, store, seeds)
+        if not found:
+            raise FlattestError(f"{name} has not been run: `flattest run {name}` does it.")
+        return found
+
+    runs = stored(e, variant, store, seeds)
+    here = [result(found) for found in runs if found.done]
+    v = e.variant(variant)
+    verdicts = tuple(x.judge(here, others) for x in v.expectations) if here else ()
+    missing = (seeds or v.seeds) - len(here)
+    return Judgement(e.name, variant, e.key, e.claim, tuple(runs), missing, verdicts)

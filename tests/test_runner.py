@@ -1,0 +1,190 @@
+"""The runner: nothing is lost, nothing is doubled, whoever dies."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from flattest import runner
+from flattest.errors import FlattestError
+from flattest.experiments.expectations import AtMost, RatioAtLeast
+from flattest.store import Store, StoreError
+from tasks import Failing, Square, Walk, experiment_of, steps_done, undisturbed
+
+HERE = Path(__file__).parent
+ENVIRONMENT = os.environ | {"PYTHONPATH": f"{HERE.parent / 'src'}{os.pathsep}{HERE}"}
+
+RUN = """
+import sys
+from tasks import Walk, experiment_of
+from flattest import runner
+from flattest.store import Store
+if __name__ == "__main__":
+    root, folder, workers, dies, pause = sys.argv[1:]
+    task = Walk(folder=folder, dies=int(dies), pause=float(pause))
+    e = experiment_of("t/walk", task, 3)
+    runner.run([e], "quick", Store.create(root), workers=int(workers))
+"""
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store.create(tmp_path / "store")
+
+
+def start(tmp_path, workers, dies=-1, pause=0.0):
+    script = tmp_path / "script.py"
+    script.write_text(RUN)
+    arguments = [str(tmp_path / "store"), str(tmp_path), str(workers), str(dies), str(pause)]
+    return subprocess.Popen([sys.executable, str(script), *arguments], env=ENVIRONMENT)
+
+
+def walk(tmp_path, **fields):
+    return experiment_of("t/walk", Walk(folder=str(tmp_path), **fields), 3)
+
+
+def assert_each_step_was_taken_once_with_the_same_result(tmp_path, e):
+    results = runner.results(e, "quick", Store.open(tmp_path / "store"))
+    assert [r.seed for r in results] == [0, 1, 2]
+    for r in results:
+        assert r.series["v"].tolist() == undisturbed(r.seed)
+    assert sorted(steps_done(tmp_path)) == [(s, i) for s in range(3) for i in range(1, 21)]
+
+
+def test_results_are_stored_judged_and_not_computed_again(store):
+    e = experiment_of("t/square", Square(), 2, AtMost(series="square", value=4.5))
+    (judgement,) = runner.run([e], "quick", store, workers=1)
+    assert judgement.met
+    assert judgement.verdicts[0].values == (4.0, 5.0)
+    before = [run.finished for run in store.runs()]
+    assert runner.plan([e], "quick", store) == []
+    runner.run([e], "quick", store, workers=1)
+    assert [run.finished for run in store.runs()] == before
+
+
+def test_more_seeds_add_to_those_that_are_done(store):
+    e = experiment_of("t/square", Square(), 2, AtMost(series="square", value=9))
+    runner.run([e], "quick", store, workers=1)
+    assert [job.seed for job in runner.plan([e], "quick", store, seeds=4)] == [2, 3]
+
+
+def test_an_expectation_changes_the_verdict_without_another_run(store):
+    lenient = experiment_of("t/square", Square(), 2, AtMost(series="square", value=9))
+    strict = experiment_of("t/square", Square(), 2, AtMost(series="square", value=1))
+    (first,) = runner.run([lenient], "quick", store, workers=1)
+    assert runner.plan([strict], "quick", store) == []
+    second = runner.judge(strict, "quick", store)
+    assert (first.met, second.met) == (True, False)
+    assert first.key != second.key
+
+
+def test_a_field_of_the_task_changes_the_run(store):
+    bound = AtMost(series="square", value=4.5)
+    runner.run([experiment_of("t/square", Square(), 2, bound)], "quick", store, workers=1)
+    wider = experiment_of("t/square", Square(n=4), 2, bound)
+    assert len(runner.plan([wider], "quick", store)) == 2
+    assert not runner.run([wider], "quick", store, workers=1)[0].met
+
+
+def test_experiments_with_the_same_task_share_its_runs(store):
+    bound = AtMost(series="square", value=9)
+    two = [experiment_of(f"t/{name}", Square(), 2, bound) for name in "ab"]
+    assert len(runner.plan(two, "quick", store)) == 2
+
+
+def test_an_unrun_experiment_does_not_meet_its_expectations(store):
+    judgement = runner.judge(experiment_of("t/square", Square()), "quick", store)
+    assert not judgement.met
+    assert judgement.missing == 2
+
+
+def test_what_an_expectation_compares_with_is_run_too(store, monkeypatch):
+    small = experiment_of("t/a", Square(n=2), 1, AtMost(series="square", value=9))
+    large = experiment_of(
+        "t/b", Square(n=3), 1, RatioAtLeast(other="t/a", series="square", ratio=3.9)
+    )
+    monkeypatch.setattr(runner, "experiment", {"t/a": small}.__getitem__)
+    assert runner.run([large], "quick", store, workers=1)[0].met
+    assert [run.label for run in store.runs()] == ["t/a:quick", "t/b:quick"]
+
+
+def test_a_failed_run_is_recorded_does_not_stop_the_others_and_is_tried_again(store):
+    bad = experiment_of("t/bad", Failing(), 1)
+    good = experiment_of("t/good", Square(), 1, AtMost(series="square", value=9))
+    judgements = runner.run([bad, good], "quick", store, workers=1)
+    assert [j.met for j in judgements] == [False, True]
+    (run,) = judgements[0].runs
+    assert (run.status, run.sentence) == ("failed", "The width must be positive.")
+    assert "in compute" in (run.folder / "failure.txt").read_text()
+    assert len(runner.plan([bad], "quick", store)) == 1
+
+
+def test_a_full_disk_stops_everything_with_its_sentence(store, monkeypatch):
+    def full(*_):
+        raise StoreError("Cannot write: No space left on device.")
+
+    e = experiment_of("t/square", Square(), 2)
+    runner.plan([e], "quick", store)
+    monkeypatch.setattr("flattest.store.write_series", full)
+    with pytest.raises(StoreError, match="No space left"):
+        runner.run([e], "quick", store, workers=1)
+
+
+def test_impossible_numbers_of_seeds_and_workers_are_refused(store):
+    e = experiment_of("t/square", Square())
+    with pytest.raises(FlattestError, match="seeds must be at least 1"):
+        runner.run([e], "quick", store, seeds=0)
+    with pytest.raises(FlattestError, match="workers must be at least 1"):
+        runner.run([e], "quick", store, workers=0)
+
+
+def test_an_unreachable_scheduler_is_one_sentence(store, monkeypatch):
+    e = experiment_of("t/square", Square())
+    monkeypatch.setattr(runner, "PATIENCE", "1s")
+    with pytest.raises(FlattestError, match="No Dask scheduler answers at tcp://127.0.0.1:9"):
+        runner.run([e], "quick", store, scheduler="tcp://127.0.0.1:9")
+    assert {run.status for run in store.runs()} == {"pending"}
+
+
+def test_a_killed_runner_resumes_where_it_was(tmp_path):
+    for expected in (-signal.SIGKILL, 0):
+        assert start(tmp_path, workers=1, dies=10).wait(60) == expected
+    assert_each_step_was_taken_once_with_the_same_result(tmp_path, walk(tmp_path, dies=10))
+
+
+def test_a_killed_worker_loses_nothing(tmp_path, store):
+    e = walk(tmp_path, dies=10)
+    runner.run([e], "quick", store, workers=2)
+    assert (tmp_path / "died").exists()
+    assert_each_step_was_taken_once_with_the_same_result(tmp_path, e)
+
+
+def test_a_runner_killed_with_its_workers_at_work_leaves_nothing_behind(tmp_path, store):
+    e = walk(tmp_path, pause=0.1)
+    process = start(tmp_path, workers=2, pause=0.1)
+    wait_for(lambda: sum(run.status == "running" for run in store.runs()) == 2)
+    wait_for(lambda: max(run.step for run in store.runs()) >= 3)
+    process.kill()
+    process.wait(10)
+    wait_for(lambda: not any(run.status == "running" for run in store.runs()))
+    assert {run.status for run in store.runs()} == {"interrupted", "pending"}
+    runner.run([e], "quick", store, workers=1)
+    assert_each_step_was_taken_once_with_the_same_result(tmp_path, e)
+
+
+def test_two_runners_on_one_store_share_the_work(tmp_path):
+    e = walk(tmp_path, pause=0.02)
+    pair = [start(tmp_path, workers=1, pause=0.02) for _ in range(2)]
+    assert [process.wait(60) for process in pair] == [0, 0]
+    assert_each_step_was_taken_once_with_the_same_result(tmp_path, e)
+
+
+def wait_for(condition, seconds=30):
+    deadline = time.time() + seconds
+    while not condition():
+        assert time.time() < deadline, "waited in vain"
+        time.sleep(0.05)
