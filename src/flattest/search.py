@@ -1,0 +1,288 @@
+"""Flattest search: descend the trace of the Hessian over the interpolators of a training set.
+
+A challenge to statements about all flattest minimizers: start from an interpolator that
+generalizes badly, walk downhill in sharpness without leaving the interpolators, and see where the
+walk ends.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import msgspec
+import numpy as np
+from jax.flatten_util import ravel_pytree
+
+from flattest.activations import Activation, activation
+from flattest.data import Dataset
+from flattest.errors import FlattestError
+from flattest.losses import Loss, zero_one_error
+from flattest.losses import loss as resolve_loss
+from flattest.models import MLP, Params, predict
+from flattest.randomness import generator
+
+INTERPOLATES = 1e-10
+_INFLATION = 1e4
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """An interpolator as the search sees it.
+
+    `sharpness` is Tr ∇²L, `interpolation_error` is max |f(x_i) − target_i|, the test error is the
+    zero-one error over the distribution's population (NaN for data that come without one).
+    """
+
+    sharpness: float
+    interpolation_error: float
+    test_error: float
+    test_mse: float
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """Where the search began and ended, with the sharpness along the way.
+
+    `status` is "converged" where the last stage could not descend further, else "budget".
+    """
+
+    params: Params
+    start: Endpoint
+    end: Endpoint
+    status: str
+    steps: int
+    history: np.ndarray = field(repr=False)
+
+
+def search_flattest(
+    model: MLP,
+    data: Dataset,
+    start: Params | int = 0,
+    loss: "str | Loss" = "mse",
+    steps: int = 1500,
+    smoothing: tuple[float, ...] = (0.5, 0.2, 0.08, 0.03, 0.01),
+) -> SearchResult:
+    """Descends Tr ∇²L over the interpolators of `data`, from `start` (parameters, or a seed).
+
+    Riemannian conjugate gradients: the gradient of the sharpness is projected on the kernel of
+    the outputs' Jacobian J, and each step is retracted onto f(x_i) = target_i by Gauss–Newton.
+    The number of points at which a ReLU is active has no gradient, so the sharpness that is
+    descended is that of the network with τ·softplus(·/τ), τ running through `smoothing`; the
+    constraint and all that is reported use the network itself. For Sim-BN it descends the limit
+    of the trace under W1, b1 → ∞, which changes no output, and scales the result up at the end.
+    """
+    problem = _Problem(model, data, resolve_loss(loss))
+    theta = problem.flatten(problem.starting_point(start))
+    theta = _retract(problem, theta, iterations=500)
+    if problem.error(theta) > INTERPOLATES:
+        raise FlattestError(
+            f"The start does not lead to an interpolator (error {problem.error(theta):.1e} after "
+            "Gauss–Newton); take a wider network or another start."
+        )
+    first, history, status, done = problem.endpoint(theta), [], "budget", 0
+    stages = smoothing if problem.smooths else (0.0,)
+    for tau in stages:
+        budget = steps // len(stages)
+        theta, values, status = _descend(
+            problem, theta, partial(problem.objective, tau=tau), budget
+        )
+        history.append(values)
+        done += len(values)
+    theta = problem.flatten(problem.inflate(problem.unflatten(theta)))
+    last = problem.endpoint(theta)
+    path = np.concatenate(history)
+    return SearchResult(problem.numpy(theta), first, last, status, done, path)
+
+
+def bad_interpolator(
+    model: MLP, data: Dataset, wrong: int, seed: int = 0, loss: "str | Loss" = "mse"
+) -> Params:
+    """Parameters that interpolate the data and the wrong labels of `wrong` fresh points.
+
+    A memorizer-like start where no memorizer exists: it answers −y off the training set wherever
+    it was told to.
+    """
+    if data.distribution is None:
+        raise FlattestError("A bad interpolator needs data that know their distribution.")
+    x, y = data.distribution.sample(generator(seed, "wrong labels"), wrong)
+    fresh = ~(x[:, None, :] == data.x[None]).all(-1).any(1)
+    poisoned = Dataset(np.vstack([data.x, x[fresh]]), np.concatenate([data.y, -y[fresh]]))
+    problem = _Problem(model, poisoned, resolve_loss(loss), train_x=data.x)
+    theta = _retract(problem, problem.flatten(model.init(data.d, seed)), iterations=500)
+    if problem.error(theta) > INTERPOLATES:
+        raise FlattestError(f"Width {model.width} cannot fit {poisoned.n} points; widen it.")
+    return problem.numpy(theta)
+
+
+class _Problem:
+    """The functions of θ (as one vector) that the search works with, compiled once."""
+
+    def __init__(self, model: MLP, data: Dataset, loss: Loss, train_x: np.ndarray | None = None):
+        loss.check_labels(data.y)
+        self.model, self.data, self.loss = model, data, loss
+        self.target = jnp.asarray(loss.target(data.y), jnp.float64)
+        self.weight = jnp.asarray(loss.curvature(self.target, data.y)) / data.n
+        self.train_x = jnp.asarray(data.x if train_x is None else train_x)
+        self.x = jnp.asarray(data.x)
+        example = {name: jnp.zeros(shape) for name, shape in model.shapes(data.d).items()}
+        _, self.unflatten = ravel_pytree(example)
+        self.smooths = model.activation == "relu" and model.norm != "sim_bn"
+        self.outputs = jax.jit(self._outputs)
+        self.jacobian = jax.jit(jax.jacrev(self._outputs))
+        self.trace = jax.jit(partial(self._trace, model, None))
+        self.objective = jax.jit(jax.value_and_grad(self._descended))
+
+    def starting_point(self, start: Params | int) -> Params:
+        if isinstance(start, int | np.integer):
+            return self.model.init(self.data.d, int(start))
+        self.model.check(start, self.data.d)
+        return start
+
+    def flatten(self, params: Params) -> jax.Array:
+        ordered = {k: jnp.asarray(params[k], jnp.float64) for k in self.model.shapes(self.data.d)}
+        return ravel_pytree(ordered)[0]
+
+    def numpy(self, theta: jax.Array) -> Params:
+        return {name: np.asarray(value) for name, value in self.unflatten(theta).items()}
+
+    def _outputs(self, theta):
+        return self.model.apply(self.unflatten(theta), self.x, self.train_x)
+
+    def _trace(self, model: MLP, names: tuple[str, ...] | None, theta):
+        """Σ_i weight_i ‖∇f(x_i)‖² over the parameters `names` (all where None)."""
+
+        def output(params, x):
+            return model.apply(params, x[None], self.train_x)[0]
+
+        gradients = jax.vmap(jax.grad(output), (None, 0))(self.unflatten(theta), self.x)
+        squares = sum(
+            (g.reshape(len(g), -1) ** 2).sum(1)
+            for name, g in gradients.items()
+            if names is None or name in names
+        )
+        return self.weight @ squares
+
+    def _descended(self, theta, tau):
+        """What the search descends: see `search_flattest`."""
+        if self.model.norm == "sim_bn":
+            return self._trace(self.model, ("gamma", f"W{self.model.depth}"), theta)
+        smooth = _Smoothed.of(self.model, tau) if self.smooths else self.model
+        return self._trace(smooth, None, theta)
+
+    def error(self, theta) -> float:
+        return float(jnp.abs(self.outputs(theta) - self.target).max())
+
+    def inflate(self, params: Params) -> Params:
+        """Sim-BN's first layer at a large scale: the same outputs, no sharpness from W1 and b1."""
+        if self.model.norm != "sim_bn":
+            return params
+        first = {name: params[name] * _INFLATION for name in ("W1", "b1") if name in params}
+        return {**params, **first}
+
+    def endpoint(self, theta) -> Endpoint:
+        theta = self.flatten(self.inflate(self.unflatten(theta)))
+        error, mse = self._test_errors(self.numpy(theta))
+        return Endpoint(float(self.trace(theta)), self.error(theta), error, mse)
+
+    def _test_errors(self, params: Params) -> tuple[float, float]:
+        if self.data.distribution is None:
+            return float("nan"), float("nan")
+        test = self.data.distribution.population()
+        f = predict(self.model, params, test.x, self.train_x)
+        target = np.asarray(self.loss.target(test.y), float)
+        return zero_one_error(f, test.y), float(np.mean((f - target) ** 2))
+
+
+class _Smoothed(MLP, frozen=True, kw_only=True):
+    """The network with τ·softplus(·/τ) in ReLU's place; τ may be traced."""
+
+    tau: Any
+
+    @property
+    def sigma(self) -> Activation:
+        return replace(activation("softplus"), value=self._value)
+
+    def _value(self, t):
+        return self.tau * jax.nn.softplus(t / self.tau)
+
+    @classmethod
+    def of(cls, model: MLP, tau) -> "_Smoothed":
+        return cls(**msgspec.structs.asdict(model), tau=tau)
+
+
+def _retract(problem: _Problem, theta, iterations: int = 20, goal: float = 1e-13):
+    """Gauss–Newton towards f(x_i) = target_i, halving a step that does not reduce the error."""
+    residual = problem.target - problem.outputs(theta)
+    norm = float(jnp.linalg.norm(residual))
+    for _ in range(iterations):
+        if norm <= goal * max(1.0, float(jnp.linalg.norm(problem.target))):
+            break
+        step = _least_norm(problem.jacobian(theta), residual)
+        for halving in range(12):
+            trial = theta + step * 0.5**halving
+            left = problem.target - problem.outputs(trial)
+            if (new := float(jnp.linalg.norm(left))) < norm:
+                break
+        else:
+            break
+        theta, residual, norm = trial, left, new
+    return theta
+
+
+@jax.jit
+def _least_norm(J, residual):
+    """The least change of θ that J maps to the residual; a touch of damping guards its rank."""
+    gram = J @ J.T
+    damping = 1e-14 * jnp.trace(gram)
+    return J.T @ jax.scipy.linalg.solve(
+        gram + damping * jnp.eye(len(gram)), residual, assume_a="pos"
+    )
+
+
+def _tangent(J, vector):
+    """The part of the vector in the kernel of J."""
+    return vector - _least_norm(J, J @ vector)
+
+
+def _descend(problem: _Problem, theta, objective: Callable, steps: int):
+    """Riemannian conjugate gradients (Polak–Ribière+) with Armijo backtracking."""
+    value, gradient = objective(theta)
+    J = problem.jacobian(theta)
+    g = _tangent(J, gradient)
+    direction, size, values, stalled = -g, 1e-2, [], 0
+    for _ in range(steps):
+        values.append(float(value))
+        slope = float(g @ direction)
+        if slope >= 0:
+            direction, slope = -g, -float(g @ g)
+        theta_new, value_new, size = _line_search(
+            problem, objective, theta, value, direction, slope, size
+        )
+        if theta_new is None:
+            return theta, np.array(values), "converged"
+        stalled = stalled + 1 if value - value_new < 1e-7 * abs(value) else 0
+        theta = theta_new
+        value, gradient = objective(theta)
+        J, g_old = problem.jacobian(theta), g
+        g = _tangent(J, gradient)
+        beta = max(0.0, float(g @ (g - g_old) / (g_old @ g_old)))
+        direction = -g + beta * _tangent(J, direction)
+        if stalled >= 10:
+            return theta, np.array(values), "converged"
+    return theta, np.array(values), "budget"
+
+
+def _line_search(problem, objective, theta, value, direction, slope, size):
+    """The first step size, from twice the last one downwards, with a sufficient decrease."""
+    size = 2 * size
+    for _ in range(40):
+        trial = _retract(problem, theta + size * direction, iterations=8)
+        if problem.error(trial) < INTERPOLATES:
+            value_new = float(objective(trial)[0])
+            if value_new <= value + 1e-4 * size * slope:
+                return trial, value_new, size
+        size *= 0.5
+    return None, value, size

@@ -1,0 +1,100 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import flattest as ft
+from flattest.search import bad_interpolator, search_flattest
+
+D, N, WIDTH = 6, 24, 20
+
+
+@pytest.fixture(scope="module")
+def xor():
+    return ft.xor(n=N, d=D, seed=3, distinct=True)
+
+
+def dense_trace(model, params, data):
+    """Tr ∇²L by the full Hessian."""
+    flat, unflatten = jax.flatten_util.ravel_pytree(params)
+
+    def L(theta):
+        return ((model.apply(unflatten(theta), data.x, data.x) - data.y) ** 2).mean()
+
+    return float(jnp.trace(jax.hessian(L)(flat)))
+
+
+@pytest.fixture(scope="module")
+def no_bias(xor):
+    model = ft.MLP(WIDTH)
+    bad = bad_interpolator(model, xor, wrong=16, seed=1)
+    return model, bad, search_flattest(model, xor, bad, steps=250)
+
+
+def test_a_bad_interpolator_interpolates_and_generalizes_badly(xor, no_bias):
+    model, bad, result = no_bias
+    np.testing.assert_allclose(ft.predict(model, bad, xor.x, xor.x), xor.y, atol=1e-10)
+    assert result.start.test_error >= 0.25
+
+
+def test_without_bias_the_search_leaves_the_bad_interpolator_and_generalizes(xor, no_bias):
+    model, _, result = no_bias
+    assert result.end.sharpness < 0.2 * result.start.sharpness
+    assert result.end.test_error == 0
+    assert result.end.interpolation_error <= 1e-10
+    np.testing.assert_allclose(ft.predict(model, result.params, xor.x, xor.x), xor.y, atol=1e-10)
+
+
+def test_the_reported_sharpness_is_that_of_the_full_hessian(xor, no_bias):
+    model, bad, result = no_bias
+    assert result.start.sharpness == pytest.approx(dense_trace(model, bad, xor), rel=1e-9)
+    assert result.end.sharpness == pytest.approx(dense_trace(model, result.params, xor), rel=1e-9)
+
+
+def test_no_search_ends_below_the_proven_bound(no_bias):
+    _, _, result = no_bias
+    assert result.end.sharpness >= 4 * np.sqrt(D) * (1 - 1e-9)
+
+
+def test_sim_bn_under_condition_1_ends_at_8_and_generalizes():
+    data = ft.complete_xor(n=N, d=D, seed=3)
+    model = ft.MLP(WIDTH, bias=True, norm="sim_bn")
+    bad = bad_interpolator(model, data, wrong=16, seed=1)
+    result = search_flattest(model, data, bad, steps=200)
+    assert result.start.test_error >= 0.25
+    assert 8 * (1 - 1e-9) <= result.end.sharpness < 8.01
+    assert result.end.test_mse < 1e-6
+    assert result.end.interpolation_error <= 1e-10
+
+
+def test_a_memorizer_with_bias_is_already_flattest_and_the_search_stays(xor):
+    # Theorem 4.1 for the hypercube: w_i = x_i/√d separates x_i from the other corners.
+    r, gap = np.sqrt(np.sqrt(D + 1)), 1 / np.sqrt(D)
+    w = xor.x / np.sqrt(D)
+    memorizer = {
+        "W1": r * w / gap,
+        "b1": r * (gap - np.sqrt(D)) / gap * np.ones(N),
+        "W2": xor.y / r,
+    }
+    result = search_flattest(ft.MLP(N, bias=True), xor, memorizer, steps=20, smoothing=(0.01,))
+    bound = 4 * np.sqrt(D + 1)
+    assert result.start.sharpness == pytest.approx(bound, rel=1e-9)
+    assert result.end.sharpness == pytest.approx(bound, rel=1e-6)
+    assert result.start.test_error == 1 - N / 2**D
+    assert result.end.test_error > 0.5
+
+
+def test_the_logistic_loss_is_searched_at_its_own_targets(xor):
+    result = search_flattest(ft.MLP(WIDTH), xor, 0, loss="logistic", steps=40)
+    f = ft.predict(ft.MLP(WIDTH), result.params, xor.x, xor.x)
+    np.testing.assert_allclose(f, np.log(4) * xor.y, atol=1e-9)
+    assert result.end.sharpness < result.start.sharpness
+
+
+def test_a_network_too_narrow_to_interpolate_is_refused(xor):
+    with pytest.raises(ft.FlattestError, match="wider network"):
+        search_flattest(ft.MLP(1), xor, 0)
+    with pytest.raises(ft.FlattestError, match="widen"):
+        bad_interpolator(ft.MLP(2), xor, wrong=10)
+    with pytest.raises(ft.FlattestError, match="distribution"):
+        bad_interpolator(ft.MLP(WIDTH), ft.Dataset(xor.x, xor.y), wrong=10)
