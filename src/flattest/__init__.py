@@ -44,6 +44,7 @@ from flattest.interpolators import (  # noqa: E402
 )
 from flattest.losses import MSE, HalfMSE, Logistic, loss, zero_one_error  # noqa: E402
 from flattest.models import MLP, FunctionModel, Init, Model, predict  # noqa: E402
+from flattest.search import SearchResult, bad_interpolator, search_flattest  # noqa: E402
 from flattest.stability import (  # noqa: E402
     FlattestImplementation,
     flattest_implementation,
@@ -83,12 +84,14 @@ __all__ = [
     "Phase",
     "Population",
     "Rescaling",
+    "SearchResult",
     "SingleIndex",
     "StepChange",
     "SumOfSingleIndex",
     "Univariate",
     "Xor",
     "activation",
+    "bad_interpolator",
     "ball",
     "circle",
     "complete_xor",
@@ -110,6 +113,7 @@ __all__ = [
     "register_activation",
     "rescaled",
     "sam",
+    "search_flattest",
     "second_derivative",
     "sgd",
     "sharpened",
