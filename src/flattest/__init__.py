@@ -13,7 +13,7 @@ from flattest.bounds import (  # noqa: E402
     path_norm,
 )
 from flattest.certificate import Certificate  # noqa: E402
-from flattest.data import (  # noqa: E402
+from flattest.data import (  # noqa: E402  # noqa: E402
     Ball,
     Circle,
     CompleteXor,
@@ -21,6 +21,7 @@ from flattest.data import (  # noqa: E402
     Distribution,
     Estimate,
     Population,
+    QuadraticForm,
     SingleIndex,
     SumOfSingleIndex,
     Univariate,
@@ -44,6 +45,13 @@ from flattest.interpolators import (  # noqa: E402
 )
 from flattest.losses import MSE, HalfMSE, Logistic, loss, zero_one_error  # noqa: E402
 from flattest.models import MLP, FunctionModel, Init, Model, predict  # noqa: E402
+from flattest.multi_index import (  # noqa: E402
+    bad_inner_weights,
+    inner_weights,
+    least_population_loss,
+    population_loss,
+    span_correlation,
+)
 from flattest.search import SearchResult, bad_interpolator, search_flattest  # noqa: E402
 from flattest.stability import (  # noqa: E402
     FlattestImplementation,
@@ -54,9 +62,10 @@ from flattest.stability import (  # noqa: E402
     upper_top_eigenvalue,
     weighted_total_variation,
 )
-from flattest.symmetry import (  # noqa: E402
+from flattest.symmetry import (  # noqa: E402  # noqa: E402
     Rescaling,
     flattest_rescaling,
+    orbit_weights,
     rescaled,
     sharpened,
 )
@@ -83,6 +92,7 @@ __all__ = [
     "Model",
     "Phase",
     "Population",
+    "QuadraticForm",
     "Rescaling",
     "SearchResult",
     "SingleIndex",
@@ -91,6 +101,7 @@ __all__ = [
     "Univariate",
     "Xor",
     "activation",
+    "bad_inner_weights",
     "bad_interpolator",
     "ball",
     "circle",
@@ -101,13 +112,17 @@ __all__ = [
     "flattest_interpolators",
     "flattest_rescaling",
     "gd",
+    "inner_weights",
     "known_lower_bound",
     "label_noise_sgd",
+    "least_population_loss",
     "lemma4_bound",
     "loss",
     "lower_bound",
     "meets_condition_1",
+    "orbit_weights",
     "path_norm",
+    "population_loss",
     "population_mean",
     "predict",
     "register_activation",
@@ -118,6 +133,7 @@ __all__ = [
     "sgd",
     "sharpened",
     "single_index",
+    "span_correlation",
     "stable_variation",
     "sum_of_single_index",
     "univariate",

@@ -316,10 +316,13 @@ class SumOfSingleIndex(Distribution, frozen=True, tag="sum_of_single_index"):
         """U, (r, d) with orthonormal rows."""
         return np.eye(self.r, self.d)
 
+    @property
+    def teacher(self) -> tuple[np.ndarray, np.ndarray]:
+        """(V, α) such that y = Σ_k α_k link(v_k · x) + noise."""
+        return self.directions, np.full(self.r, 1 / self.r)
+
     def sample(self, rng, n):
-        x = rng.normal(size=(n, self.d))
-        clean = np.asarray(activation(self.link).value(x[:, : self.r])).mean(axis=1)
-        return x, clean + self.noise * rng.normal(size=n)
+        return _teacher_sample(self, rng, n)
 
 
 class SingleIndex(SumOfSingleIndex, frozen=True, tag="single_index"):
@@ -333,7 +336,47 @@ class SingleIndex(SumOfSingleIndex, frozen=True, tag="single_index"):
             raise FlattestError(f"A single-index model has r = 1, not {self.r}.")
 
 
-AnyDistribution = Xor | CompleteXor | Ball | Circle | Univariate | SumOfSingleIndex | SingleIndex
+class QuadraticForm(Distribution, frozen=True, tag="quadratic_form"):
+    """x ~ N(0, I_d), y = xᵀAx + noise · N(0, 1), A traceless with ‖A‖_F² = ½ so that Var y = 1.
+
+    The target of Nichani et al. 2023, section 4.2, that vardhan2026 takes for Figure 4c. It depends
+    on all d directions; as U we name the eigenspace of A's positive eigenvalues, 1/√(2d).
+    """
+
+    noise: float = 0.0
+    link: ClassVar[str] = "quadratic"
+    least_d: ClassVar[int] = 2
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.d % 2 or not self.noise >= 0:
+            raise FlattestError("A traceless quadratic form needs an even d, and noise ≥ 0.")
+
+    @property
+    def directions(self) -> np.ndarray:
+        """U, (d/2, d): where A is positive."""
+        return np.eye(self.d // 2, self.d)
+
+    @property
+    def teacher(self) -> tuple[np.ndarray, np.ndarray]:
+        """(V, α) such that y = Σ_k α_k (v_k · x)² + noise."""
+        signs = np.repeat([1.0, -1.0], self.d // 2)
+        return np.eye(self.d), signs / np.sqrt(2 * self.d)
+
+    def sample(self, rng, n):
+        return _teacher_sample(self, rng, n)
+
+
+def _teacher_sample(distribution, rng: np.random.Generator, n: int):
+    """x ~ N(0, I), y = Σ_k α_k link(v_k · x) + noise · N(0, 1)."""
+    x = rng.normal(size=(n, distribution.d))
+    V, alpha = distribution.teacher
+    clean = np.asarray(activation(distribution.link).value(x @ V.T)) @ alpha
+    return x, clean + distribution.noise * rng.normal(size=n)
+
+
+MultiIndex = SumOfSingleIndex | SingleIndex | QuadraticForm
+AnyDistribution = Xor | CompleteXor | Ball | Circle | Univariate | MultiIndex
 
 
 def population_mean(

@@ -13,7 +13,7 @@ from flattest.certificate import Certificate
 from flattest.data import Dataset
 from flattest.errors import FlattestError, unknown
 from flattest.losses import loss as resolve_loss
-from flattest.models import MLP, Params, predict
+from flattest.models import MLP, Params
 
 
 @dataclass(frozen=True)
@@ -106,10 +106,14 @@ class Masses:
         return float(np.sum(b ** (2 * self.c) * self.A + outward) + self.constant)
 
     def least(self) -> float:
-        """S_min = (c+1) c^{−c/(c+1)} Σ A_j^{1/(c+1)} B_j^{c/(c+1)} + constant (Lemma 3)."""
+        """S_min, the sum of the least terms (Lemma 3)."""
+        return float(self.terms().sum() + self.constant)
+
+    def terms(self) -> np.ndarray:
+        """min over b_j of neuron j's part: (c+1) c^{−c/(c+1)} A_j^{1/(c+1)} B_j^{c/(c+1)}."""
         c = self.c
         products = self.A ** (1 / (c + 1)) * self.B ** (c / (c + 1))
-        return float((c + 1) * c ** (-c / (c + 1)) * products.sum() + self.constant)
+        return (c + 1) * c ** (-c / (c + 1)) * products
 
     def optimal_scales(self) -> np.ndarray:
         """b_j^{2c+2} = B_j / (c A_j); 1 for a neuron without any mass."""
@@ -126,17 +130,32 @@ def masses(model: MLP, params: Params, data: Dataset, loss="mse") -> Masses:
     """The masses A_j, B_j that the trace of the Hessian has along the rescaling orbit."""
     c = check_rescalable(model, params, data)
     loss = resolve_loss(loss)
-    f = predict(model, params, data.x, data.x)
-    slope, curvature = loss.slope(f, data.y), loss.curvature(f, data.y)
-    W1, a = (np.asarray(params[name], np.float64) for name in ("W1", "W2"))
-    h = data.x @ W1.T + (np.asarray(params["b1"], np.float64) if model.bias else 0.0)
-    sizes = np.sum(data.x**2, axis=1) + model.bias
+    exact = {name: np.asarray(value, np.float64) for name, value in params.items()}
+    a = exact["W2"]
+    h = data.x @ exact["W1"].T + exact.get("b1", 0.0)
     sigma = model.sigma
-    A = curvature @ sigma.value(h) ** 2 / data.n
-    first = (curvature * sizes) @ sigma.slope(h) ** 2 / data.n
-    second = (slope * sizes) @ sigma.curvature(h) / data.n
+    r, dr, ddr = (np.asarray(s(h)) for s in (sigma.value, sigma.slope, sigma.curvature))
+    f = r @ a + exact.get("b_out", 0.0)
+    slope, curvature = loss.slope(f, data.y), loss.curvature(f, data.y)
+    sizes = np.sum(data.x**2, axis=1) + model.bias
+    A = curvature @ r**2 / data.n
+    first = (curvature * sizes) @ dr**2 / data.n
+    second = (slope * sizes) @ ddr / data.n
     constant = float(np.mean(curvature)) if model.output_bias else 0.0
     return Masses(c, A, a**2 * first + a * second, constant)
+
+
+def orbit_weights(W1, x, activation: str) -> np.ndarray:
+    """ω such that every interpolator with inner weights W1 has S_min = Σ ω_j |a_j|^p (Lemma 3).
+
+    p = 2c/(c+1), for the mean square. With these weights the flattest interpolator of Eq. 3 is the
+    flattest over outer weights *and* scales; with unit weights it is so up to a factor.
+    """
+    W1, x = np.asarray(W1, np.float64), np.asarray(x, np.float64)
+    model = MLP(len(W1), activation=activation)
+    ones = np.ones(len(W1))
+    labels = np.asarray(model.sigma.value(x @ W1.T)) @ ones
+    return masses(model, {"W1": W1, "W2": ones}, Dataset(x, labels)).terms()
 
 
 @rescaling_measure("trace")
