@@ -53,6 +53,7 @@ from flattest.multi_index import (  # noqa: E402
     span_correlation,
 )
 from flattest.search import SearchResult, bad_interpolator, search_flattest  # noqa: E402
+from flattest.sharpness import Measure, trace  # noqa: E402
 from flattest.stability import (  # noqa: E402
     FlattestImplementation,
     flattest_implementation,
@@ -89,6 +90,7 @@ __all__ = [
     "Init",
     "Interpolator",
     "Logistic",
+    "Measure",
     "Model",
     "Phase",
     "Population",
@@ -136,6 +138,7 @@ __all__ = [
     "span_correlation",
     "stable_variation",
     "sum_of_single_index",
+    "trace",
     "univariate",
     "upper_top_eigenvalue",
     "weighted_total_variation",

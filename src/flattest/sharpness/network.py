@@ -1,0 +1,110 @@
+"""∇²L of an MLP at θ on a training set: what every architecture offers to the measures.
+
+With u_i = ℓ′(f_i)/n and w_i = ℓ″(f_i)/n,  ∇²L = Σ_i w_i ∇f_i ∇f_iᵀ + Σ_i u_i ∇²f_i.
+The first sum is the Gauss–Newton part, the second vanishes at interpolators.
+
+Vectors of R^p are laid out in blocks: "first" (m, d′) holds W1 with b1 as a last column, since
+x′ = (x, 1); then gamma, the hidden W_l, the last W_D and b_out, as far as they exist.
+"""
+
+from abc import ABC, abstractmethod
+from functools import cached_property
+
+import numpy as np
+
+from flattest.data import Dataset
+from flattest.losses import Loss
+from flattest.models import MLP, Params
+
+
+def row_dots(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """a_i · b_i for each row i."""
+    return np.einsum("ij,ij->i", a, b)
+
+
+class NetworkHessian(ABC):
+    """The Hessian of L for one MLP at θ; subclasses hold an architecture's derivatives."""
+
+    def __init__(self, model: MLP, params: Params, data: Dataset, loss: Loss):
+        exact = {k: np.asarray(v, np.float64) for k, v in params.items()}
+        self.model, self.data = model, data
+        self.x = np.column_stack([data.x, np.ones(data.n)]) if model.bias else data.x
+        first = exact.pop("W1")
+        if model.bias:
+            first = np.column_stack([first, exact.pop("b1")])
+        self.theta = {"first": first} | exact
+        self.last = self.theta[f"W{model.depth}"]
+        self.offset = self.theta.get("b_out", 0.0)
+        self.f = self._forward()
+        self.u = loss.slope(self.f, data.y) / data.n
+        self.w = loss.curvature(self.f, data.y) / data.n
+
+    @property
+    def size(self) -> int:
+        """p, the number of parameters."""
+        return sum(block.size for block in self.theta.values())
+
+    @cached_property
+    def first_layer_inputs(self) -> dict[str, np.ndarray]:
+        """x′ split by the parameter it multiplies."""
+        ones = {"b1": np.ones((self.data.n, 1))} if self.model.bias else {}
+        return {"W1": self.data.x} | ones
+
+    def blocks(self, v: np.ndarray) -> dict[str, np.ndarray]:
+        """Views into a vector of R^p, block by block."""
+        views, start = {}, 0
+        for name, block in self.theta.items():
+            views[name] = v[start : start + block.size].reshape(block.shape)
+            start += block.size
+        return views
+
+    def as_params(self, v: np.ndarray) -> dict[str, np.ndarray]:
+        """A vector of R^p in the shapes of θ."""
+        blocks = self.blocks(v)
+        first = blocks.pop("first")
+        if not self.model.bias:
+            return {"W1": first} | blocks
+        return {"W1": first[:, :-1], "b1": first[:, -1]} | blocks
+
+    def sigma(self, derivative: str, h: np.ndarray) -> np.ndarray:
+        """σ, σ′ or σ″ ("value", "slope", "curvature") as NumPy, for registered ones too."""
+        return np.asarray(getattr(self.model.sigma, derivative)(h))
+
+    def trace(self) -> dict[str, float]:
+        """Tr ∇²L by parameter: Σ_i w_i ‖∇f_i‖² + u_i Tr ∇²f_i."""
+        traces = {name: float(self.w @ square) for name, square in self.squares().items()}
+        for name, laplacian in self.laplacians().items():
+            traces[name] += float(self.u @ laplacian)
+        return traces
+
+    @abstractmethod
+    def _forward(self) -> np.ndarray:
+        """f(x_i); keeps what the derivatives need."""
+
+    @abstractmethod
+    def squares(self) -> dict[str, np.ndarray]:
+        """‖∂f_i/∂W‖² for each parameter W, (n,)."""
+
+    @abstractmethod
+    def laplacians(self) -> dict[str, np.ndarray]:
+        """Tr ∂²f_i/∂W² for each parameter W where it is not 0 for all θ, (n,)."""
+
+    @abstractmethod
+    def gram(self) -> np.ndarray:
+        """∇f_i · ∇f_k, (n, n)."""
+
+    @abstractmethod
+    def vjp(self, u: np.ndarray) -> np.ndarray:
+        """Σ_i u_i ∇f_i."""
+
+    @abstractmethod
+    def product(self, v: np.ndarray, w: np.ndarray) -> np.ndarray:
+        """Σ_i w_i ∇f_i ∇f_iᵀ v + Σ_i u_i ∇²f_i v, with w in place of ℓ″/n."""
+
+    def matvec(self, v: np.ndarray) -> np.ndarray:
+        """∇²L v."""
+        return self.product(v, self.w)
+
+    def residual_matvec(self, v: np.ndarray) -> np.ndarray:
+        """Σ_i u_i ∇²f_i v, the part that vanishes at interpolators."""
+        return self.product(v, np.zeros_like(self.w))

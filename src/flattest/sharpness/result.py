@@ -1,0 +1,38 @@
+"""What a measure returns."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A number with the way it was found.
+
+    `stderr` is 0 for exact routes. `per_layer` splits the value by parameter name (it sums to the
+    value; empty where the measure has no such split). `residual` is ‖Hv − λv‖ / |λ| for
+    eigenvalues and 0 for the rest.
+    """
+
+    value: float
+    route: str
+    stderr: float = 0.0
+    per_layer: dict[str, float] = field(default_factory=dict)
+    residual: float = 0.0
+
+    def __float__(self) -> float:
+        return self.value
+
+
+@dataclass(frozen=True)
+class Eigenpairs:
+    """The largest eigenvalues, in descending order, with unit eigenvectors shaped like θ.
+
+    `residuals` are ‖Hv − λv‖ / max |λ|, each recomputed with one product after convergence.
+    """
+
+    values: np.ndarray
+    vectors: list[dict[str, Any]]
+    residuals: np.ndarray
+    route: str

@@ -1,0 +1,78 @@
+"""Slow, dense, float64 and obviously right: what the fast code is compared with."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+
+import flattest as ft
+
+
+def empirical_loss(model, params, data, loss="mse"):
+    """L(θ) = (1/n) Σ ℓ(f_θ(x_i), y_i), as a JAX scalar."""
+    x, y = jnp.asarray(data.x), jnp.asarray(data.y)
+    return jnp.mean(ft.loss(loss).value(model.apply(params, x, x), y))
+
+
+def flat(params):
+    """θ as one vector (names in alphabetical order), and the way back."""
+    vector, unravel = ravel_pytree({k: jnp.asarray(v, jnp.float64) for k, v in params.items()})
+    return vector, unravel
+
+
+def dense_hessian(model, params, data, loss="mse") -> np.ndarray:
+    """∇²L by forward-over-reverse autodiff, in the order of `flat`."""
+    theta, unravel = flat(params)
+    return np.asarray(
+        jax.hessian(lambda vector: empirical_loss(model, unravel(vector), data, loss))(theta)
+    )
+
+
+def dense_hessians(model, params, data, losses) -> dict[str, np.ndarray]:
+    """∇²L for several losses in one differentiation (operations are compiled once)."""
+    theta, unravel = flat(params)
+
+    def values(vector):
+        tree = unravel(vector)
+        return jnp.stack([empirical_loss(model, tree, data, loss) for loss in losses])
+
+    stacked = np.asarray(jax.jacfwd(jax.jacrev(values))(theta))
+    return dict(zip(losses, stacked, strict=True))
+
+
+def dense_gradient(model, params, data, loss="mse") -> np.ndarray:
+    """∇L, in the order of `flat`."""
+    theta, unravel = flat(params)
+    return np.asarray(
+        jax.grad(lambda vector: empirical_loss(model, unravel(vector), data, loss))(theta)
+    )
+
+
+def dense_jacobian(model, params, data) -> np.ndarray:
+    """∂f(x_i)/∂θ, (n, p), in the order of `flat`."""
+    theta, unravel = flat(params)
+    x = jnp.asarray(data.x)
+    return np.asarray(jax.jacrev(lambda vector: model.apply(unravel(vector), x, x))(theta))
+
+
+def trace_by_parameter(hessian, params) -> dict[str, float]:
+    """Tr of each parameter's diagonal block of a dense Hessian."""
+    _, unravel = flat(params)
+    return {k: float(v.sum()) for k, v in unravel(jnp.diag(jnp.asarray(hessian))).items()}
+
+
+def interpolate(model, params, data, loss="mse") -> dict[str, np.ndarray]:
+    """θ with the last layer refitted so that f(x_i) is the loss's minimizer at every point."""
+    x = jnp.asarray(data.x)
+    last = f"W{model.depth}"
+    exact = {k: jnp.asarray(v, jnp.float64) for k, v in params.items()}
+
+    def outputs(w):
+        return model.apply(exact | {last: w}, x, x)
+
+    # f is affine in the last layer: outputs(w) = outputs(0) + Φ w.
+    zero = jnp.zeros_like(exact[last])
+    phi, offset = np.asarray(jax.jacrev(outputs)(zero)), np.asarray(outputs(zero))
+    target = np.asarray(ft.loss(loss).target(data.y), float)
+    w, *_ = np.linalg.lstsq(phi, target - offset, rcond=None)
+    return {k: np.asarray(v) for k, v in params.items()} | {last: w}
