@@ -1,124 +1,174 @@
 """The fused engine: Numba kernels for the papers' networks, at the papers' full scale.
 
-The signature and the step are those of `contract`; `kernels` says how it is fast.
+The entry point is that of `state.State`; `kernels` says how it is fast.
 """
+
+from dataclasses import replace
 
 import numpy as np
 
+from flattest.algorithms import Phase
 from flattest.losses import MSE, HalfMSE, Logistic
 from flattest.models import MLP
-from flattest.train.contract import Advance
-from flattest.train.kernels import common, two_layer
+from flattest.train.kernels import batches, common, two_layer
 from flattest.train.kernels.simd import VECTOR_BYTES
 from flattest.train.order import stream_seed
+from flattest.train.state import Problem, State
 
-CHUNK = 500_000
-"""Steps per kernel call, so that an interrupt is heard within a second or so."""
-
+_STEPS_AT_ONCE = 200_000  # so that an interrupt is heard soon
+_HALTS = {common.RUNNING: None, common.STOPPED: "stopped", common.DIVERGED: "diverged"}
 _LOSSES = {MSE: common.MSE, HalfMSE: common.HALF_MSE, Logistic: common.LOGISTIC}
+_NORMS = {None: common.TWO_LAYER, "sim_ln": common.SIM_LN, "sim_bn": common.SIM_BN}
 
 
-def supports(model, loss, phase) -> str | None:
+def supports(model, loss, phase: Phase) -> str | None:
     """None where this engine trains `model` by `phase`, else one sentence saying why not."""
     if not isinstance(model, MLP):
-        return f"The fused engine trains flattest's MLP, not {type(model).__name__}."
+        return f"The fused engine trains flattest's MLP, not a {type(model).__name__}."
     if _activation(model.activation) is None:
         return f"The fused engine has no kernel for the activation {model.activation!r}."
     if type(loss) not in _LOSSES:
         return f"The fused engine has no kernel for the loss {type(loss).__name__}."
-    if model.depth > 2 or model.norm == "sim_bn":
-        return f"The fused engine has no kernel for depth {model.depth}, norm {model.norm!r}."
-    if phase.batch != 1:
-        return "The fused engine has no kernel for batches larger than 1."
+    if model.depth > 3:
+        return f"The fused engine trains networks of depth 2 and 3, not {model.depth}."
     return None
 
 
-def advance(
-    model, data, loss, phase, params, *, seed: int, first_epoch: int, epochs: int, first_step: int
-) -> Advance:
-    """Trains `epochs` epochs (see `contract`)."""
-    state = _TwoLayer(model, data, params)
-    net, target, rule = _net(model), _target(loss), _rule(phase)
-    done, stop = 0, first_epoch + epochs
-    per_chunk = max(1, CHUNK // data.n)
-    for epoch in range(first_epoch, stop, per_chunk):
-        steps, finite = state.run(
-            net,
-            target,
-            rule,
-            stream_seed(seed),
-            bool(phase.replacement),
-            epoch,
-            min(per_chunk, stop - epoch),
-            first_step + done,
-        )
-        done += steps
-        if not finite:
-            return Advance(state.params(), done, done + 1)
-    return _checked(state.params(), done)
+def advance(problem: Problem, phase: Phase, state: State, epochs: int) -> State:
+    """The state after `epochs` more epochs of the phase, or at the epoch that halted it."""
+    at_once = max(1, _STEPS_AT_ONCE // phase.steps_per_epoch(problem.data.n))
+    while epochs > 0 and state.halt is None:
+        count = min(epochs, at_once)
+        state = _advance_chunk(problem, phase, state, count)
+        epochs -= count
+    return state
 
 
-def _checked(params, done: int) -> Advance:
-    """The last step may overflow where no later one notices."""
-    if done and not all(np.isfinite(value).all() for value in params.values()):
-        return Advance(params, done - 1, done)
-    return Advance(params, done, None)
+def _advance_chunk(problem: Problem, phase: Phase, state: State, epochs: int) -> State:
+    params, halt = _run(problem, phase, state, epochs)
+    if halt.why == common.DIVERGED:
+        # A diverged epoch is not applied, and kernels keep no copy: go again, up to it.
+        params, _ = _run(problem, phase, state, halt.epochs)
+    per_epoch = phase.steps_per_epoch(problem.data.n)
+    return replace(
+        state,
+        params=params,
+        epoch=state.epoch + halt.epochs,
+        step=state.step + halt.epochs * per_epoch + halt.steps,
+        phase_epoch=state.phase_epoch + halt.epochs,
+        changed=halt.changed,
+        halt=_HALTS[halt.why],
+    )
 
 
-class _TwoLayer:
-    """Parameters in the kernel's layout: W1 and b1 in tiles of neurons, inputs × lanes."""
+def _run(problem: Problem, phase: Phase, state: State, epochs: int):
+    """Parameters and the kernel's report after `epochs` epochs."""
+    n = problem.data.n
+    settings = _net(problem.model), _target(problem.loss), _rule(phase, n)
+    clock = common.Clock(
+        stream_seed(problem.seed),
+        state.epoch,
+        epochs,
+        state.phase_epoch * phase.steps_per_epoch(n),
+        bool(state.changed),
+    )
+    layout = _Tiled if _one_by_one(problem.model, phase, n) else _Flat
+    trained = layout(problem.model, problem.data, state.params)
+    halt = trained.run(*settings, clock)
+    return trained.params(), halt
 
-    def __init__(self, model, data, params):
-        self.model, self.dtype = model, params["W1"].dtype
-        self.x = augmented(data.x, model.bias)
-        self.gram = (self.x @ self.x.T).astype(self.dtype)
-        self.x = self.x.astype(self.dtype)
-        self.y = np.ascontiguousarray(data.y, np.float64)
-        first = [params["W1"], params["b1"][:, None]] if model.bias else [params["W1"]]
-        self.W = tiles(np.concatenate(first, axis=1))
+
+def _one_by_one(model: MLP, phase: Phase, n: int) -> bool:
+    """Whether the kernel for single samples of two-layer networks applies."""
+    batch = n if phase.batch is None else phase.batch
+    return batch == 1 and model.depth == 2 and model.norm != "sim_bn"
+
+
+class _Tiled:
+    """Parameters as `two_layer` has them: (W1, b1) in tiles of neurons, inputs × lanes."""
+
+    def __init__(self, model: MLP, data, params):
+        self.model, dtype = model, params["W1"].dtype
+        x = _augmented(data.x, model.bias)
+        y = np.ascontiguousarray(data.y, np.float64)
+        self.data = x.astype(dtype), (x @ x.T).astype(dtype), y
+        self.W = _tiles(_first_layer(model, params))
         self.a = params["W2"].copy()
-        self.b = np.full(1, params["b_out"] if model.output_bias else 0, self.dtype)
+        self.b = np.full(1, params["b_out"] if model.output_bias else 0, dtype)
 
-    def run(self, *arguments):
-        arrays = self.W, self.a, self.b, self.x, self.gram, self.y
-        return two_layer.run(*arrays, *arguments)
+    def run(self, *settings):
+        return two_layer.run((self.W, self.a, self.b), self.data, *settings)
 
     def params(self) -> dict[str, np.ndarray]:
-        first = rows(self.W, self.a.size)
-        d = self.x.shape[1] - self.model.bias
-        params = {"W1": first[:, :d].copy()}
-        if self.model.bias:
-            params["b1"] = first[:, d].copy()
-        params["W2"] = self.a.copy()
-        if self.model.output_bias:
-            params["b_out"] = self.b[0].copy().reshape(())
-        return params
+        first = _rows(self.W, self.a.size)
+        return _named(self.model, first, {"W2": self.a}, self.b)
 
 
-def augmented(x: np.ndarray, bias: bool) -> np.ndarray:
+class _Flat:
+    """Parameters as `batches` has them: one vector, matrices inputs × neurons."""
+
+    def __init__(self, model: MLP, data, params):
+        self.model, dtype = model, params["W1"].dtype
+        self.x = _augmented(data.x, model.bias).astype(dtype)
+        self.y = np.ascontiguousarray(data.y, np.float64)
+        self.names = [k for k in ("gamma", "W2", "W3") if k in params]
+        pieces = [_first_layer(model, params), *(params[k] for k in self.names)]
+        bias = params["b_out"] if model.output_bias else 0
+        flat = [np.asarray(piece).T.ravel() for piece in (*pieces, bias)]
+        self.theta = np.concatenate(flat).astype(dtype)
+
+    def run(self, *settings):
+        return batches.run(self.theta, self.model.width, (self.x, self.y), *settings)
+
+    def params(self) -> dict[str, np.ndarray]:
+        m, inputs = self.model.width, self.x.shape[1]
+        at = m * inputs
+        first, rest = self.theta[:at].reshape(inputs, m).T, {}
+        for name in self.names:
+            matrix = name == "W2" and self.model.depth == 3
+            size = m * m if matrix else m
+            piece = self.theta[at : at + size]
+            rest[name] = piece.reshape(m, m).T if matrix else piece
+            at += size
+        return _named(self.model, first, rest, self.theta[at:])
+
+
+def _first_layer(model: MLP, params) -> np.ndarray:
+    """(W1, b1), or W1 without a bias."""
+    return np.column_stack([params["W1"], params["b1"]]) if model.bias else params["W1"]
+
+
+def _named(model: MLP, first, rest, bias) -> dict[str, np.ndarray]:
+    """The parameters by name, as new arrays in the model's order."""
+    d = first.shape[1] - model.bias
+    found = {"W1": first[:, :d], "b1": first[:, -1], **rest, "b_out": bias[0]}
+    return {name: np.array(found[name], order="C") for name in model.shapes(d)}
+
+
+def _augmented(x: np.ndarray, bias: bool) -> np.ndarray:
     """Rows x' = (x, 1), or x without a bias."""
     x = np.asarray(x, np.float64)
     return np.column_stack([x, np.ones(len(x))]) if bias else np.ascontiguousarray(x)
 
 
-def tiles(weights: np.ndarray) -> np.ndarray:
+def _tiles(weights: np.ndarray) -> np.ndarray:
     """(neurons, inputs) → (tiles, inputs, lanes), on a vector boundary, padded by 0."""
     neurons, inputs = weights.shape
     lanes = VECTOR_BYTES // weights.itemsize
     count = -(-neurons // lanes)
-    out = aligned((count, inputs, lanes), weights.dtype)
     padded = np.zeros((count * lanes, inputs), weights.dtype)
     padded[:neurons] = weights
-    out[...] = padded.reshape(count, lanes, inputs).transpose(0, 2, 1)
-    return out
+    tiled = _aligned((count, inputs, lanes), weights.dtype)
+    tiled[...] = padded.reshape(count, lanes, inputs).transpose(0, 2, 1)
+    return tiled
 
 
-def rows(tiled: np.ndarray, neurons: int) -> np.ndarray:
-    """The inverse of `tiles`."""
+def _rows(tiled: np.ndarray, neurons: int) -> np.ndarray:
+    """The inverse of `_tiles`."""
     return tiled.transpose(0, 2, 1).reshape(-1, tiled.shape[1])[:neurons]
 
 
-def aligned(shape: tuple[int, ...], dtype) -> np.ndarray:
+def _aligned(shape: tuple[int, ...], dtype) -> np.ndarray:
     """Zeros that begin on a vector boundary."""
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     raw = np.zeros(size + VECTOR_BYTES, np.uint8)
@@ -129,9 +179,9 @@ def aligned(shape: tuple[int, ...], dtype) -> np.ndarray:
 def _activation(name: str) -> tuple[int, float] | None:
     """Code and parameter of a built-in activation."""
     kind, _, slope = name.partition(":")
-    if kind in ("relu", "linear", "leaky_relu"):
-        default = {"relu": 0.0, "linear": 1.0, "leaky_relu": 0.01}[kind]
-        return common.LEAKY, float(slope) if slope else default
+    slopes = {"relu": 0.0, "linear": 1.0, "leaky_relu": 0.01}
+    if kind in slopes:
+        return common.LEAKY, float(slope) if slope else slopes[kind]
     if name in ("softplus", "quadratic"):
         return (common.SOFTPLUS if name == "softplus" else common.QUADRATIC), 0.0
     if name.startswith("relu^"):
@@ -139,23 +189,32 @@ def _activation(name: str) -> tuple[int, float] | None:
     return None
 
 
-def _net(model) -> common.Net:
+def _net(model: MLP) -> common.Net:
     code, parameter = _activation(model.activation)
-    layer_norm = model.norm == "sim_ln"
-    return common.Net(code, parameter, layer_norm, float(model.epsilon), bool(model.output_bias))
+    family = common.THREE_LAYER if model.depth == 3 else _NORMS[model.norm]
+    return common.Net(family, code, parameter, float(model.epsilon), bool(model.output_bias))
 
 
 def _target(loss) -> common.Target:
     return common.Target(_LOSSES[type(loss)], float(getattr(loss, "smoothing", 0.0)))
 
 
-def _rule(phase) -> common.Rule:
+def _rule(phase: Phase, n: int) -> common.Rule:
+    batch = n if phase.batch is None else phase.batch
+    change = phase.step_change
     return common.Rule(
+        batch=batch,
+        micro_batch=phase.micro_batch or batch,
+        full=phase.batch is None,
+        replacement=bool(phase.replacement),
         lr=float(phase.lr),
-        warmup=float(phase.warmup or 0),
+        warmup=float(phase.warmup),
         rho=float(phase.rho),
         normalized=phase.ascent == "normalized",
         decay=float(phase.weight_decay),
         noise=float(phase.label_noise),
         radius=np.inf if phase.project is None else float(phase.project),
+        change_below=-np.inf if change is None else float(change.below),
+        change_factor=1.0 if change is None else float(change.factor),
+        stop_loss=-np.inf if phase.stop_loss is None else float(phase.stop_loss),
     )

@@ -16,12 +16,16 @@ LEAKY, SOFTPLUS, QUADRATIC, POWER = range(4)
 MSE, HALF_MSE, LOGISTIC = range(3)
 
 
-class Net(NamedTuple):
-    """σ by code and parameter (slope for t ≤ 0, or power); Sim-LN's ε where it applies."""
+TWO_LAYER, SIM_LN, SIM_BN, THREE_LAYER = range(4)
+RUNNING, STOPPED, DIVERGED = range(3)
 
+
+class Net(NamedTuple):
+    """Family and σ by code; σ's parameter (slope for t ≤ 0, or power); Sim-LN's ε."""
+
+    family: int
     activation: int
     parameter: float
-    layer_norm: bool
     epsilon: float
     output_bias: bool
 
@@ -34,11 +38,12 @@ class Target(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """One step: θ ← θ − η(∇ℓ(θ + ε) + λθ), then ‖(W1, b1)‖ ≤ radius.
+    """A phase in numbers (see `algorithms`); sizes are counts of samples, conditions ±inf."""
 
-    ε = ρ g/‖g‖ (normalized) or ρ g; η grows linearly over the first `warmup` steps.
-    """
-
+    batch: int
+    micro_batch: int
+    full: bool
+    replacement: bool
     lr: float
     warmup: float
     rho: float
@@ -46,14 +51,52 @@ class Rule(NamedTuple):
     decay: float
     noise: float
     radius: float
+    change_below: float
+    change_factor: float
+    stop_loss: float
+
+
+class Clock(NamedTuple):
+    """What to run: `epochs` from `epoch` on, after `step` steps of the phase."""
+
+    seed: np.uint64
+    epoch: int
+    epochs: int
+    step: int
+    changed: bool
+
+
+class Halt(NamedTuple):
+    """How far a kernel came: whole epochs, and where it diverged the steps of the one after."""
+
+    epochs: int
+    steps: int
+    changed: bool
+    why: int
 
 
 @inlined
-def learning_rate(rule, step):
+def learning_rate(rule, changed, step):
     """η at the step with this index within the phase."""
-    if step + 1 < rule.warmup:
-        return rule.lr * ((step + 1) / rule.warmup)
-    return rule.lr
+    lr = rule.lr * (rule.change_factor if changed else 1.0)
+    return lr * ((step + 1) / rule.warmup) if step + 1 < rule.warmup else lr
+
+
+@inlined
+def conditional(rule):
+    """Whether the phase looks at the training loss."""
+    return rule.change_below > 0 or rule.stop_loss >= 0
+
+
+@inlined
+def loss_value(target, f, y):
+    """ℓ(f, y)."""
+    if target.loss == MSE:
+        return (f - y) ** 2
+    if target.loss == HALF_MSE:
+        return 0.5 * (f - y) ** 2
+    margin = f if y > 0 else -f
+    return np.log1p(np.exp(-abs(margin))) + max(-margin, 0.0) + target.smoothing * margin
 
 
 @inlined
@@ -164,15 +207,41 @@ def activate(net, h, value, gain):
 
 
 @inlined
-def flush(array):
-    """Sets entries whose square would underflow to 0; says whether there were any.
+def features(net, h, a, z, u):
+    """f = a · φ with z = ∂f/∂a = φ and u = ∂f/∂h; returns f, ‖z‖², ‖u‖² (without output bias)."""
+    activate(net, h, z, u)
+    f, zz = z.dtype.type(0), z.dtype.type(0)
+    for j in range(h.size):
+        f += a[j] * z[j]
+        zz += z[j] * z[j]
+    uu = z.dtype.type(0)
+    if net.family != SIM_LN:
+        for j in range(h.size):
+            u[j] *= a[j]
+            uu += u[j] * u[j]
+        return f, zz, uu
+    epsilon = z.dtype.type(net.epsilon)
+    normal = zz > epsilon * epsilon
+    inverse = z.dtype.type(1) / (np.sqrt(zz) if normal else epsilon)
+    f *= inverse
+    radial = f if normal else z.dtype.type(0)
+    for j in range(h.size):
+        z[j] *= inverse
+        u[j] *= (a[j] - radial * z[j]) * inverse
+        uu += u[j] * u[j]
+    return f, zz * inverse * inverse, uu
 
-    Weights decay towards 0 forever where nothing holds them, and denormal numbers are slow.
+
+@inlined
+def flush(array):
+    """Sets entries whose square would underflow to 0: denormal numbers are slow, and weights decay
+    towards 0 forever where nothing holds them. Returns whether there were any, and all are finite.
     """
     tiny = np.sqrt(np.finfo(array.dtype).tiny)
-    found = 0
+    found, total = 0, array.dtype.type(0)
     for j in range(array.size):
         small = abs(array[j]) < tiny and array[j] != 0
         found += small
         array[j] = 0 if small else array[j]
-    return found > 0
+        total += array[j] * 0
+    return found > 0, total == 0

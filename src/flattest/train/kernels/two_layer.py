@@ -10,42 +10,22 @@ Weight decay and projection scale W as a whole; the scale is applied in the pass
 import numpy as np
 
 from flattest.train.kernels.common import (
-    activate,
+    DIVERGED,
+    RUNNING,
+    STOPPED,
+    Halt,
     ascent,
+    conditional,
+    features,
     flush,
     inlined,
     kernel,
     learning_rate,
+    loss_value,
     slope,
 )
 from flattest.train.kernels.simd import BLOCK, sweep_tile
 from flattest.train.order import fill_order, fill_signs
-
-
-@inlined
-def features(net, h, a, z, u):
-    """f = a · φ with z = ∂f/∂a = φ and u = ∂f/∂h; returns f, ‖z‖², ‖u‖² (without output bias)."""
-    activate(net, h, z, u)
-    f, zz = z.dtype.type(0), z.dtype.type(0)
-    for j in range(h.size):
-        f += a[j] * z[j]
-        zz += z[j] * z[j]
-    uu = z.dtype.type(0)
-    if not net.layer_norm:
-        for j in range(h.size):
-            u[j] *= a[j]
-            uu += u[j] * u[j]
-        return f, zz, uu
-    epsilon = z.dtype.type(net.epsilon)
-    normal = zz > epsilon * epsilon
-    inverse = z.dtype.type(1) / (np.sqrt(zz) if normal else epsilon)
-    f *= inverse
-    radial = f if normal else z.dtype.type(0)
-    for j in range(h.size):
-        z[j] *= inverse
-        u[j] *= (a[j] - radial * z[j]) * inverse
-        uu += u[j] * u[j]
-    return f, zz * inverse * inverse, uu
 
 
 @inlined
@@ -103,21 +83,20 @@ def _sweep(W, scale, updates, x_old, x_new, products):
 
 @inlined
 def _gradient(net, target, rule, h, a, b, square_x, y, work):
-    """Slope s and vectors (z, u), rows of `work`, with ∇ℓ(θ + ε) = s · (z, u x'ᵀ); ‖u‖²; finite."""
+    """∇ℓ(θ + ε) = s · (z, u x'ᵀ), z and u rows of `work`: s, z, u, ‖u‖², and f(θ) is finite."""
     z, u, h_up, a_up, z_up, u_up = work[0], work[1], work[2], work[3], work[4], work[5]
     f, zz, uu = features(net, h, a, z, u)
     f += b
     s = slope(target, np.float64(f), y)
+    finite = np.isfinite(f)
     if rule.rho == 0.0:
-        return s, z, u, np.float64(uu), np.isfinite(s)
-    square = np.float64(zz) + square_x * np.float64(uu) + net.output_bias
-    e = ascent(rule, s, square)
+        return s, z, u, np.float64(uu), finite
+    e = ascent(rule, s, np.float64(zz) + square_x * np.float64(uu) + net.output_bias)
     _shift(h_up, h, h.dtype.type(e * square_x), u)
     _shift(a_up, a, h.dtype.type(e), z)
     f, zz, uu = features(net, h_up, a_up, z_up, u_up)
     f += b + h.dtype.type(e * net.output_bias)
-    s_up = slope(target, np.float64(f), y)
-    return s_up, z_up, u_up, np.float64(uu), np.isfinite(s) and np.isfinite(s_up)
+    return slope(target, np.float64(f), y), z_up, u_up, np.float64(uu), finite
 
 
 @inlined
@@ -137,67 +116,102 @@ def _square(W):
     return total
 
 
+@inlined
+def _block(net, target, rule, changed, step, block, labels, theta, data, space, square):
+    """Steps on one block; returns steps done, whether all were finite, the scale of W, ‖W‖²."""
+    W, a, b = theta
+    gram = data[1]
+    products, updates, work, h = space
+    scale = 1.0
+    updates[:] = 0
+    for k in range(block.size):
+        i = block[k]
+        _correct(products, updates, gram, block, k, scale, h)
+        square_x = np.float64(gram[i, i])
+        s, z, u, uu, finite = _gradient(net, target, rule, h, a, b[0], square_x, labels[k], work)
+        if not finite:
+            return k, False, scale, square
+        lr = learning_rate(rule, changed, step + k)
+        keep, g = 1.0 - lr * rule.decay, lr * s
+        if rule.radius < np.inf:
+            square = _norm_after(square, keep, g, h, u, uu, square_x)
+        scale *= keep
+        _scale_into(updates[k], -g / scale, u)
+        _descend(a, keep, g, z)
+        b[0] = h.dtype.type(keep * b[0] - g * net.output_bias)
+        if square > rule.radius * rule.radius:
+            scale *= rule.radius / np.sqrt(square)
+            square = rule.radius * rule.radius
+    return block.size, True, scale, square
+
+
+@inlined
+def _training_loss(net, target, theta, data, idle, columns, products, work):
+    """Mean of ℓ over the training set; leaves W as it is."""
+    W, a, b = theta
+    x, _, y = data
+    total = 0.0
+    every = np.arange(y.size)
+    for start in range(0, y.size, BLOCK):
+        size = min(BLOCK, y.size - start)
+        _gather(x, every[start:], size, columns)
+        _sweep(W, 1.0, idle, columns, columns, products)
+        for k in range(size):
+            f, _, _ = features(net, products[k, : a.size], a, work[0], work[1])
+            total += loss_value(target, np.float64(f + b[0]), y[start + k])
+    return total / y.size
+
+
 @kernel
-def run(W, a, b, x, gram, y, net, target, rule, seed, replacement, first_epoch, epochs, first_step):
-    """Trains in place for `epochs` epochs, after `first_step` steps of the phase.
+def run(theta, data, net, target, rule, clock):
+    """Trains θ = (W, a, b) in place on data = (x, x xᵀ, y).
 
     W: (tiles, inputs, lanes), 0 beyond the width. a: (width,). b: (1,), the output bias.
-    x: (n, inputs). gram: x xᵀ. Returns the steps done and whether the last was finite.
     """
+    W, a, b = theta
+    x, gram, y = data
     n, inputs = x.shape
-    width = a.size
     order, upcoming = np.empty(n, np.int32), np.empty(n, np.int32)
-    signs = np.zeros(n)
+    signs, labels = np.zeros(n), np.empty(n)
     x_old, x_new = np.zeros((inputs, BLOCK), x.dtype), np.zeros((inputs, BLOCK), x.dtype)
     padded = W.shape[0] * W.shape[2]
     updates, products = np.zeros((BLOCK, padded), x.dtype), np.zeros((BLOCK, padded), x.dtype)
     idle = np.zeros_like(updates)
-    work, h = np.empty((6, width), x.dtype), np.empty(width, x.dtype)
-    flat = W.reshape(W.size)
-    limit = rule.radius * rule.radius
-    steps = 0
-    fill_order(seed, first_epoch, replacement, upcoming)
+    work, h = np.empty((6, a.size), x.dtype), np.empty(a.size, x.dtype)
+    space = products, updates, work, h
+    changed = clock.changed
+    fill_order(clock.seed, clock.epoch, rule.replacement, upcoming)
     _gather(x, upcoming, min(BLOCK, n), x_new)
     _sweep(W, 1.0, idle, x_old, x_new, products)
-    for epoch in range(first_epoch, first_epoch + epochs):
+    for done in range(clock.epochs):
         order, upcoming = upcoming, order
-        fill_order(seed, epoch + 1, replacement, upcoming)
+        fill_order(clock.seed, clock.epoch + done + 1, rule.replacement, upcoming)
         if rule.noise != 0.0:
-            fill_signs(seed, epoch, signs)
-        square = _square(W) if np.isfinite(limit) else 0.0
+            fill_signs(clock.seed, clock.epoch + done, signs)
+        for t in range(n):
+            labels[t] = y[order[t]] + rule.noise * signs[t]
+        square = _square(W) if rule.radius < np.inf else 0.0
         for start in range(0, n, BLOCK):
             block = order[start : start + BLOCK]
-            scale, finite = 1.0, True
-            updates[:] = 0
-            for k in range(block.size):
-                i = block[k]
-                _correct(products, updates, gram, block, k, scale, h)
-                label = y[i] + rule.noise * signs[start + k]
-                square_x = np.float64(gram[i, i])
-                s, z, u, uu, finite = _gradient(
-                    net, target, rule, h, a, b[0], square_x, label, work
-                )
-                if not finite:
-                    break
-                lr = learning_rate(rule, first_step + steps)
-                keep, g = 1.0 - lr * rule.decay, lr * s
-                if np.isfinite(limit):
-                    square = _norm_after(square, keep, g, h, u, uu, square_x)
-                scale *= keep
-                _scale_into(updates[k], -g / scale, u)
-                _descend(a, keep, g, z)
-                b[0] = x.dtype.type(keep * b[0] - g * net.output_bias)
-                if square > limit:
-                    scale *= rule.radius / np.sqrt(square)
-                    square = limit
-                steps += 1
+            step = clock.step + done * n + start
+            steps, finite, scale, square = _block(
+                net, target, rule, changed, step, block, labels[start:], theta, data, space, square
+            )
+            if not finite:
+                return Halt(done, start + steps, changed, DIVERGED)
             x_old, x_new = x_new, x_old
             following = order[start + BLOCK :] if start + BLOCK < n else upcoming
             _gather(x, following, min(BLOCK, following.size), x_new)
             _sweep(W, scale, updates, x_old, x_new, products)
-            if not finite:
-                return steps, False
-        flush(a)
-        if flush(flat):
+        _, finite_a = flush(a)
+        flushed, finite_w = flush(W.reshape(W.size))
+        if not (finite_a and finite_w and np.isfinite(b[0])):
+            return Halt(done, n, changed, DIVERGED)
+        if conditional(rule):
+            value = _training_loss(net, target, theta, data, idle, x_old, products, work)
+            changed = changed or value < rule.change_below
+            if value <= rule.stop_loss:
+                return Halt(done + 1, 0, changed, STOPPED)
+        if flushed or conditional(rule):
             _sweep(W, 1.0, idle, x_old, x_new, products)
-    return steps, True
+    return Halt(clock.epochs, 0, changed, RUNNING)
