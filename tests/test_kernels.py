@@ -1,72 +1,90 @@
 """The fused engine against plain float64 autodiff, step by step."""
 
-from types import SimpleNamespace
+from dataclasses import replace
+from functools import lru_cache
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from flattest.algorithms import Phase, StepChange
 from flattest.data import Dataset
 from flattest.losses import MSE, HalfMSE, Logistic
 from flattest.models import MLP, FunctionModel
 from flattest.train import fused
 from flattest.train.order import label_noise_signs, sample_order
+from flattest.train.state import Problem, State
 
 N, D, WIDTH = 11, 5, 21
 
 
-def phase(**changes):
-    defaults = {
-        "lr": 0.01,
-        "batch": 1,
-        "rho": 0.0,
-        "ascent": "normalized",
-        "micro_batch": None,
-        "weight_decay": 0.0,
-        "label_noise": 0.0,
-        "replacement": False,
-        "warmup": 0,
-        "project": None,
-    }
-    return SimpleNamespace(**(defaults | changes))
+def sgd(**settings):
+    return Phase(**{"lr": 0.01, "epochs": 1, **settings})
 
 
-SAM = phase(rho=0.1)
-SGD = phase()
+def sam(**settings):
+    return sgd(**{"rho": 0.1, **settings})
 
 
-def problem(model, seed=0, n=N, d=D):
-    rng = np.random.default_rng(seed)
-    x = rng.normal(size=(n, d))
+def problem(model, loss=None, n=N):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(n, D))
     data = Dataset(x, np.sign(x[:, 0] * x[:, 1]))
-    return data, model.init(d, seed)
+    return Problem(model, data, loss or MSE(), seed=3), State(model.init(D, 0))
 
 
-def gradient_of(model, data, loss):
-    def batch_loss(params, x, y):
-        return loss.value(model.apply(params, x, jnp.asarray(data.x)), y).mean()
+@lru_cache
+def gradient_of(model, loss):
+    def batch_loss(params, x, y, train_x):
+        return loss.value(model.apply(params, x, train_x), y).mean()
 
     return jax.jit(jax.grad(batch_loss))
 
 
+def gradient(problem, params, x, y):
+    g = gradient_of(problem.model, problem.loss)(params, x, y, problem.data.x)
+    return {k: np.asarray(v) for k, v in g.items()}
+
+
 def norm(tree):
-    return np.sqrt(sum(float((v**2).sum()) for v in tree.values()))
+    return np.sqrt(sum((v**2).sum() for v in tree.values()))
 
 
-def reference(model, data, loss, phase, params, seed, epochs):
-    """The algorithm as written in `contract`, one step after the other; parameters per epoch."""
-    gradient = gradient_of(model, data, loss)
+def mean_gradient(problem, phase, params, x, y):
+    """The mean over micro-batches of ∇ℓ(θ + ε), as `algorithms` states it."""
+    micro = phase.micro_batch or len(x)
+    total = dict.fromkeys(params, 0.0)
+    for start in range(0, len(x), micro):
+        part, labels = x[start : start + micro], y[start : start + micro]
+        g = gradient(problem, params, part, labels)
+        size = norm(g) if phase.ascent == "normalized" else 1.0
+        step = phase.rho / size if size > 0 else 0.0
+        g = gradient(problem, {k: params[k] + step * g[k] for k in params}, part, labels)
+        total = {k: total[k] + g[k] * (len(part) / len(x)) for k in params}
+    return total
+
+
+def projected(params, radius):
+    first = {k: params[k] for k in ("W1", "b1") if k in params}
+    if radius is None or norm(first) <= radius:
+        return params
+    return params | {k: v * (radius / norm(first)) for k, v in first.items()}
+
+
+def reference(problem, phase, params, epochs):
+    """The algorithm as written, one step after the other; the parameters after each epoch."""
+    data, step, trail = problem.data, 0, []
+    order = sample_order(problem.seed, 0, epochs, data.n, phase.replacement)
+    if phase.batch is None:
+        order[:] = np.arange(data.n)
+    signs = label_noise_signs(problem.seed, 0, epochs, data.n)
     batch = phase.batch or data.n
-    order = sample_order(seed, 0, epochs, data.n, phase.replacement)
-    signs = label_noise_signs(seed, 0, epochs, data.n)
-    step, trail = 0, []
     for indices, noise in zip(order, signs, strict=True):
         for start in range(0, data.n, batch):
             rows = indices[start : start + batch]
             labels = data.y[rows] + phase.label_noise * noise[start : start + batch]
             lr = phase.lr * min(1.0, (step + 1) / max(phase.warmup, 1))
-            g = mean_gradient(gradient, phase, params, data.x[rows], labels)
+            g = mean_gradient(problem, phase, params, data.x[rows], labels)
             params = {k: params[k] - lr * (g[k] + phase.weight_decay * params[k]) for k in params}
             params = projected(params, phase.project)
             step += 1
@@ -74,188 +92,215 @@ def reference(model, data, loss, phase, params, seed, epochs):
     return trail
 
 
-def mean_gradient(gradient, phase, params, x, y):
-    micro = phase.micro_batch or len(x)
-    total = dict.fromkeys(params, 0.0)
-    for start in range(0, len(x), micro):
-        part, labels = x[start : start + micro], y[start : start + micro]
-        g = gradient(params, part, labels)
-        size = norm(g)
-        if phase.ascent == "normalized":
-            step = phase.rho / size if size > 0 else 0.0
-        else:
-            step = phase.rho
-        g = gradient({k: params[k] + step * g[k] for k in params}, part, labels)
-        total = {k: total[k] + g[k] * (len(part) / len(x)) for k in params}
-    return total
-
-
-def projected(params, radius):
-    first = {k: params[k] for k in ("W1", "b1") if k in params}
-    size = norm(first)
-    if radius is None or size <= radius:
-        return params
-    return params | {k: v * (radius / size) for k, v in first.items()}
-
-
-def distance(a, b):
-    return max(np.abs(np.asarray(a[k]) - np.asarray(b[k])).max() for k in b)
-
-
-def fused_trail(model, data, loss, phase, params, seed, epochs):
-    trail, step = [], 0
-    for epoch in range(epochs):
-        result = fused.advance(
-            model,
-            data,
-            loss,
-            phase,
-            params,
-            seed=seed,
-            first_epoch=epoch,
-            epochs=1,
-            first_step=step,
-        )
-        assert result.diverged_at is None
-        params, step = result.params, step + result.steps
-        trail.append(params)
+def fused_trail(problem, phase, state, epochs):
+    trail = []
+    for _ in range(epochs):
+        state = fused.advance(problem, phase, state, 1)
+        assert state.halt is None
+        trail.append(state.params)
     return trail
 
 
+def distance(a, b):
+    assert set(a) == set(b)
+    return max(np.abs(a[k] - b[k]).max() for k in b)
+
+
 BIAS = MLP(WIDTH, bias=True)
+LAYER_NORM = MLP(WIDTH, bias=True, norm="sim_ln")
+BATCH_NORM = MLP(WIDTH, bias=True, norm="sim_bn")
+THREE_LAYERS = MLP(WIDTH, depth=3, bias=True)
 CASES = {
-    "no bias": (MLP(WIDTH), MSE(), SAM),
-    "bias": (BIAS, MSE(), SAM),
-    "output bias": (MLP(WIDTH, bias=True, output_bias=True), HalfMSE(), SAM),
-    "leaky relu": (MLP(WIDTH, bias=True, activation="leaky_relu:0.2"), MSE(), SAM),
-    "softplus": (MLP(WIDTH, bias=True, activation="softplus"), MSE(), SAM),
-    "quadratic": (MLP(WIDTH, activation="quadratic"), MSE(), phase(lr=0.003, rho=0.05)),
-    "relu cubed": (MLP(WIDTH, activation="relu^3"), MSE(), phase(lr=0.001, rho=0.05)),
-    "relu to the 1.5": (MLP(WIDTH, activation="relu^1.5"), MSE(), phase(lr=0.003, rho=0.05)),
-    "linear": (MLP(WIDTH, activation="linear"), HalfMSE(), SAM),
-    "logistic": (BIAS, Logistic(0.2), phase(lr=0.1, rho=0.2)),
-    "layer norm": (MLP(WIDTH, bias=True, norm="sim_ln"), MSE(), phase(lr=0.05, rho=0.1)),
-    "layer norm, logistic": (MLP(WIDTH, bias=True, norm="sim_ln"), Logistic(0.2), SAM),
-    "layer norm below epsilon": (MLP(WIDTH, bias=True, norm="sim_ln", epsilon=9.0), MSE(), SAM),
-    "sgd": (BIAS, MSE(), SGD),
-    "weight decay": (BIAS, MSE(), phase(weight_decay=0.3)),
-    "weight decay with sam": (BIAS, MSE(), phase(rho=0.1, weight_decay=0.3)),
-    "unnormalized ascent": (BIAS, MSE(), phase(rho=0.03, ascent="unnormalized")),
-    "label noise": (BIAS, MSE(), phase(label_noise=0.3)),
-    "label noise with sam": (BIAS, MSE(), phase(label_noise=0.3, rho=0.05)),
-    "with replacement": (BIAS, MSE(), phase(rho=0.1, replacement=True)),
-    "warm-up": (BIAS, MSE(), phase(rho=0.1, warmup=100)),
-    "projection": (BIAS, MSE(), phase(rho=0.1, project=2.0)),
-    "projection and decay": (BIAS, MSE(), phase(rho=0.1, project=2.0, weight_decay=0.1)),
+    "no bias": (MLP(WIDTH), MSE(), sam()),
+    "bias": (BIAS, MSE(), sam()),
+    "output bias": (MLP(WIDTH, bias=True, output_bias=True), HalfMSE(), sam()),
+    "leaky relu": (MLP(WIDTH, bias=True, activation="leaky_relu:0.2"), MSE(), sam()),
+    "softplus": (MLP(WIDTH, bias=True, activation="softplus"), MSE(), sam()),
+    "quadratic": (MLP(WIDTH, activation="quadratic"), MSE(), sam(lr=0.003, rho=0.05)),
+    "relu cubed": (MLP(WIDTH, activation="relu^3"), MSE(), sam(lr=0.001, rho=0.05)),
+    "relu to the 1.5": (MLP(WIDTH, activation="relu^1.5"), MSE(), sam(lr=0.003, rho=0.05)),
+    "linear": (MLP(WIDTH, activation="linear"), HalfMSE(), sam()),
+    "logistic": (BIAS, Logistic(0.2), sam(lr=0.1, rho=0.2)),
+    "sgd": (BIAS, MSE(), sgd()),
+    "weight decay": (BIAS, MSE(), sgd(weight_decay=0.3)),
+    "weight decay with sam": (BIAS, MSE(), sam(weight_decay=0.3)),
+    "unnormalized ascent": (BIAS, MSE(), sam(rho=0.03, ascent="unnormalized")),
+    "label noise": (BIAS, MSE(), sgd(label_noise=0.3)),
+    "label noise with sam": (BIAS, MSE(), sam(label_noise=0.3, rho=0.05)),
+    "with replacement": (BIAS, MSE(), sam(replacement=True)),
+    "warm-up": (BIAS, MSE(), sam(warmup=100)),
+    "projection": (BIAS, MSE(), sam(project=2.0)),
+    "projection and decay": (BIAS, MSE(), sam(project=2.0, weight_decay=0.1)),
+    "layer norm": (LAYER_NORM, MSE(), sam(lr=0.05)),
+    "layer norm, logistic": (LAYER_NORM, Logistic(0.2), sam()),
+    "layer norm, projection": (LAYER_NORM, MSE(), sam(project=3.0)),
+    "layer norm below epsilon": (MLP(WIDTH, bias=True, norm="sim_ln", epsilon=9.0), MSE(), sam()),
+    "batch norm": (BATCH_NORM, MSE(), sam(lr=0.005)),
+    "batch norm, logistic": (BATCH_NORM, Logistic(0.2), sam(lr=0.1)),
+    "batch norm, sgd": (BATCH_NORM, MSE(), sgd(lr=0.005, weight_decay=0.1)),
+    "batch norm, projection": (BATCH_NORM, MSE(), sam(lr=0.005, project=2.0)),
+    "batch norm, softplus": (
+        MLP(WIDTH, bias=True, norm="sim_bn", activation="softplus"),
+        MSE(),
+        sam(lr=0.005),
+    ),
+    "three layers": (THREE_LAYERS, MSE(), sam()),
+    "three layers, sgd": (THREE_LAYERS, MSE(), sgd(weight_decay=0.05)),
+    "three layers, projection": (THREE_LAYERS, Logistic(0.2), sam(project=2.0, weight_decay=0.1)),
+    "three layers, output bias": (
+        MLP(WIDTH, depth=3, output_bias=True, activation="leaky_relu"),
+        HalfMSE(),
+        sam(ascent="unnormalized", rho=0.03),
+    ),
+    "gd": (BIAS, MSE(), sgd(batch=None, lr=0.05, weight_decay=0.05)),
+    "gd, output bias, warm-up": (
+        MLP(WIDTH, bias=True, output_bias=True),
+        HalfMSE(),
+        sgd(batch=None, lr=0.05, warmup=20),
+    ),
+    "gd, label noise": (BIAS, MSE(), sgd(batch=None, lr=0.05, label_noise=0.3)),
+    "sam, full batch": (BIAS, MSE(), sam(batch=None, lr=0.05)),
+    "minibatch": (BIAS, Logistic(0.2), sgd(batch=4, lr=0.1, weight_decay=0.01)),
+    "minibatch, sam": (BIAS, MSE(), sam(batch=4, project=2.0)),
+    "micro-batches": (BIAS, MSE(), sam(batch=7, micro_batch=3)),
+    "minibatch, layer norm": (LAYER_NORM, MSE(), sam(batch=4)),
+    "minibatch, batch norm": (BATCH_NORM, MSE(), sam(batch=4, lr=0.005)),
+    "repeated draws, batch norm": (BATCH_NORM, MSE(), sam(batch=4, lr=0.005, replacement=True)),
+    "minibatch, three layers": (THREE_LAYERS, MSE(), sam(batch=4)),
 }
+
+
+def case(name):
+    model, loss, phase = CASES[name]
+    return *problem(model, loss), phase
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_fused_engine_follows_autodiff_step_by_step(name):
-    model, loss, rule = CASES[name]
-    data, params = problem(model)
-    epochs = 300 // N
-    expected = reference(model, data, loss, rule, params, 3, epochs)
-    found = fused_trail(model, data, loss, rule, params, 3, epochs)
+    task, state, phase = case(name)
+    epochs = 25
+    expected = reference(task, phase, state.params, epochs)
+    found = fused_trail(task, phase, state, epochs)
     assert max(distance(a, b) for a, b in zip(found, expected, strict=True)) < 1e-10
-    assert distance(params, expected[-1]) > 1e-2
+    assert distance(state.params, expected[-1]) > 1e-2
 
 
-@pytest.mark.parametrize("rho", [-0.1, 0.0])
-def test_another_perturbation_would_be_noticed(rho):
-    """The comparison above has teeth: the wrong sign or none at all is far outside."""
-    model, loss, rule = CASES["bias"]
-    data, params = problem(model)
-    expected = reference(model, data, loss, rule, params, 3, 5)
-    mutant = fused_trail(model, data, loss, phase(rho=rho), params, 3, 5)
-    assert distance(mutant[-1], expected[-1]) > 1e-4
+@pytest.mark.parametrize("name", ["bias", "batch norm", "three layers", "minibatch, sam"])
+@pytest.mark.parametrize("factor", [-1.0, 0.0])
+def test_another_perturbation_would_be_noticed(name, factor, monkeypatch):
+    """The comparison above has teeth: ε with the wrong sign, or none at all, is far outside."""
+    task, state, phase = case(name)
+    right = fused._rule
+    expected = fused.advance(task, phase, state, 5).params
+    monkeypatch.setattr(fused, "_rule", lambda *a: right(*a)._replace(rho=factor * phase.rho))
+    assert distance(fused.advance(task, phase, state, 5).params, expected) > 1e-5
 
 
 CUT = ["bias", "layer norm", "weight decay", "projection and decay", "label noise", "warm-up"]
+CUT += ["batch norm", "three layers, projection", "minibatch", "gd, label noise"]
 
 
-def single(params):
-    return {k: np.asarray(v, np.float32) for k, v in params.items()}
+def single(state):
+    return replace(state, params={k: np.float32(v) for k, v in state.params.items()})
 
 
 @pytest.mark.parametrize("name", CUT)
 def test_where_a_run_is_cut_does_not_change_a_bit(name):
-    model, loss, rule = CASES[name]
-    data, params = problem(model)
-    params = single(params)
-    whole = fused.advance(
-        model, data, loss, rule, params, seed=5, first_epoch=2, epochs=9, first_step=22
-    )
-    step, cut, epoch = 22, params, 2
+    task, state, phase = case(name)
+    whole = fused.advance(task, phase, single(state), 9)
+    cut = single(state)
     for epochs in (4, 1, 3, 1):
-        part = fused.advance(
-            model, data, loss, rule, cut, seed=5, first_epoch=epoch, epochs=epochs, first_step=step
-        )
-        cut, epoch, step = part.params, epoch + epochs, step + part.steps
-    assert step == 22 + whole.steps == 22 + 9 * N
-    assert all((whole.params[k] == cut[k]).all() for k in params)
-    assert all(whole.params[k].dtype == np.float32 for k in params)
+        cut = fused.advance(task, phase, cut, epochs)
+    assert (cut.step, cut.epoch) == (whole.step, whole.epoch)
+    assert whole.step == 9 * phase.steps_per_epoch(N)
+    assert all((whole.params[k] == cut.params[k]).all() for k in cut.params)
+    assert all(value.dtype == np.float32 for value in cut.params.values())
 
 
-def test_single_precision_stays_near_double_precision():
-    model, loss, rule = CASES["bias"]
-    data, params = problem(model)
-    call = {"seed": 0, "first_epoch": 0, "epochs": 20, "first_step": 0}
-    double = fused.advance(model, data, loss, rule, params, **call).params
-    found = fused.advance(model, data, loss, rule, single(params), **call).params
-    assert distance(found, double) < 2e-4
+@pytest.mark.parametrize("name", ["bias", "batch norm", "three layers", "minibatch"])
+def test_single_precision_stays_near_double_precision(name):
+    task, state, phase = case(name)
+    double = fused.advance(task, phase, state, 10).params
+    found = fused.advance(task, phase, single(state), 10).params
+    assert distance(found, double) < 1e-3
+    assert distance(found, double) > 0
 
 
 def test_the_parameters_given_are_left_alone():
-    data, params = problem(BIAS)
-    before = {k: v.copy() for k, v in params.items()}
-    fused.advance(BIAS, data, MSE(), SAM, params, seed=0, first_epoch=0, epochs=3, first_step=0)
-    assert distance(params, before) == 0
+    for name in ("bias", "batch norm", "three layers", "minibatch"):
+        task, state, phase = case(name)
+        before = {k: v.copy() for k, v in state.params.items()}
+        fused.advance(task, phase, state, 2)
+        assert distance(state.params, before) == 0
 
 
-def test_a_zero_gradient_gives_no_perturbation_and_no_step():
+@pytest.mark.parametrize("name", ["bias", "layer norm", "batch norm", "three layers", "minibatch"])
+def test_a_zero_gradient_gives_no_perturbation_and_no_step(name):
     """All neurons off: g = 0 exactly, and 0/0 must not appear."""
-    data, params = problem(BIAS)
-    dead = params | {"b1": params["b1"] - 100.0}
-    result = fused.advance(
-        BIAS, data, MSE(), SAM, dead, seed=0, first_epoch=0, epochs=3, first_step=0
-    )
-    assert result.diverged_at is None
-    assert distance(result.params, dead) == 0
+    model, loss, _ = CASES[name]
+    task, state = problem(model, loss)
+    dead = replace(state, params=state.params | {"b1": state.params["b1"] - 100.0})
+    batch = CASES[name][2].batch
+    after = fused.advance(task, sam(batch=batch), dead, 3)
+    assert after.halt is None
+    assert distance(after.params, dead.params) == 0
 
 
+@pytest.mark.parametrize("model", [BIAS, THREE_LAYERS], ids=["two layers", "three layers"])
 @pytest.mark.parametrize("gap", [1e-6, 1e-12, 1e-15])
-def test_the_perturbation_has_norm_rho_however_near_to_interpolation(gap):
+def test_the_perturbation_has_norm_rho_however_near_to_interpolation(model, gap):
     """One sample fitted up to `gap`: g is tiny, g/‖g‖ is not."""
-    data, params = problem(BIAS, n=1)
-    f = float(BIAS.apply(params, data.x)[0])
-    near = Dataset(data.x, np.array([f - gap]))
-    gradient = gradient_of(BIAS, near, HalfMSE())
-    direction = {k: v / norm(g) for g in [gradient(params, data.x, near.y)] for k, v in g.items()}
-    g = gradient({k: params[k] + 0.1 * direction[k] for k in params}, near.x, near.y)
-    expected = {k: params[k] - 0.01 * g[k] for k in params}
-    found = fused.advance(
-        BIAS, near, HalfMSE(), SAM, params, seed=0, first_epoch=0, epochs=1, first_step=0
-    ).params
+    task, state = problem(model, HalfMSE(), n=1)
+    f = float(model.apply(state.params, task.data.x)[0])
+    task = replace(task, data=Dataset(task.data.x, np.array([f - gap])))
+    expected = reference(task, sam(), state.params, 1)[0]
+    found = fused.advance(task, sam(), state, 1).params
     assert distance(found, expected) < 1e-12
 
 
-def test_divergence_is_reported_with_its_step():
-    data, params = problem(BIAS)
-    rule = phase(lr=50.0, rho=0.1)
-    result = fused.advance(
-        BIAS, data, MSE(), rule, params, seed=0, first_epoch=0, epochs=50, first_step=0
-    )
-    assert result.diverged_at == result.steps + 1
+@pytest.mark.parametrize("name", ["bias", "batch norm", "three layers", "minibatch"])
+def test_a_diverged_epoch_is_reported_with_its_step_and_not_applied(name):
+    model, _, phase = CASES[name]
+    task, state = problem(model)
+    phase = sam(lr=1e4, batch=phase.batch)
+    after = fused.advance(task, phase, state, 400)
+    assert after.halt == "diverged"
     with np.errstate(all="ignore"):
-        trail = reference(BIAS, data, MSE(), rule, params, 0, result.diverged_at // N + 1)
-    finite = [np.isfinite(p["W1"]).all() and np.isfinite(p["W2"]).all() for p in trail]
-    assert not finite[-1]
-    assert all(finite[:-1])
+        trail = [state.params, *reference(task, phase, state.params, after.epoch + 1)]
+    finite = [all(np.isfinite(v).all() for v in params.values()) for params in trail]
+    assert finite == [True] * (after.epoch + 1) + [False]
+    per_epoch = phase.steps_per_epoch(N)
+    assert 0 <= after.step - after.epoch * per_epoch <= per_epoch
+    again = fused.advance(task, phase, state, after.epoch)
+    assert again.halt is None
+    assert distance(again.params, after.params) == 0
+
+
+@pytest.mark.parametrize("name", ["bias", "batch norm", "three layers", "gd"])
+def test_loss_conditions_are_looked_at_after_every_epoch(name):
+    model, _, phase = CASES[name]
+    task, state = problem(model)
+    plain = sgd(lr=phase.lr, batch=phase.batch)
+    trail = reference(task, plain, state.params, 12)
+    losses = [task.loss.value(np.asarray(model.apply(p, task.data.x, task.data.x)), task.data.y)
+              for p in trail]  # fmt: skip
+    losses = [v.mean() for v in losses]
+    level = np.sort(losses)[4] * (1 + 1e-9)
+    first = next(k for k, value in enumerate(losses) if value <= level) + 1
+    stopping = sgd(lr=phase.lr, batch=phase.batch, stop_loss=level)
+    stopped = fused.advance(task, stopping, state, 12)
+    assert (stopped.halt, stopped.epoch) == ("stopped", first)
+    assert distance(stopped.params, trail[first - 1]) < 1e-10
+    changing = sgd(lr=phase.lr, batch=phase.batch, step_change=StepChange(level, 0.5))
+    changed = fused.advance(task, changing, state, first + 1)
+    tail = fused.advance(
+        task, sgd(lr=phase.lr / 2, batch=phase.batch), replace(stopped, halt=None), 1
+    )
+    assert changed.changed
+    assert distance(changed.params, tail.params) < 1e-12
 
 
 def test_what_it_cannot_train_it_says_in_a_sentence():
-    other = MLP(WIDTH, depth=5)
-    assert "depth" in fused.supports(other, MSE(), SAM)
-    assert "FunctionModel" in fused.supports(FunctionModel(None, None), MSE(), SAM)
-    assert fused.supports(BIAS, MSE(), SAM) is None
+    assert "depth" in fused.supports(MLP(WIDTH, depth=5), MSE(), sam())
+    assert "FunctionModel" in fused.supports(FunctionModel(None, None), MSE(), sam())
+    assert all(fused.supports(*settings) is None for settings in CASES.values())

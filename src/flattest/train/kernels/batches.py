@@ -160,9 +160,7 @@ def _gradient(net, target, theta, x, rows, labels, gradient, f, s, space, part):
     if net.family == SIM_BN:
         _normalized_backward(views, x, rows, s, z, u, inverse, into)
     elif net.family == THREE_LAYER:
-        _deep_backward(
-            net, views, part[:size], s, z[:size], u[:size], z2[:size], u2[:size], into
-        )
+        _deep_backward(net, views, part[:size], s, z[:size], u[:size], z2[:size], u2[:size], into)
     else:
         _plain_backward(part[:size], s, z[:size], u[:size], into[0], into[3])
     return finite
@@ -256,7 +254,20 @@ def run(theta, width, data, net, target, rule, clock):
             start = i * rule.batch
             rows = order[start : start + rule.batch]
             finite = _step_gradient(
-                net, target, rule, theta, above, x, rows, labels[start:], total, g, f, s, space, part
+                net,
+                target,
+                rule,
+                theta,
+                above,
+                x,
+                rows,
+                labels[start:],
+                total,
+                g,
+                f,
+                s,
+                space,
+                part,
             )
             if not finite:
                 return Halt(done, i, changed, DIVERGED)
