@@ -39,7 +39,8 @@ from flattest.stability.modes import (
     strongly_stable_sharpness_as_printed,
     toggles_per_sample,
 )
-from flattest.stability.rescaling import Rescaling, minimize_top_eigenvalue
+from flattest.stability.rescaling import Pencil, minimize_top_eigenvalue
+from flattest.symmetry import flattest_rescaling
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -173,7 +174,7 @@ def univariate_orbit(network, x):
     up = a[:, :, None] * a[:, None]
     down = r[:, :, None] * r[:, None] * (1 + np.multiply.outer(x, x))
     n = x.size
-    return Rescaling(np.ones((n, n)) / n, up / n, down / n)
+    return Pencil(np.ones((n, n)) / n, up / n, down / n)
 
 
 @pytest.mark.parametrize("height", [0.01, 1.0, 30.0])
@@ -289,7 +290,7 @@ def test_idle_and_dead_neurons_do_not_disturb_the_optimum():
     with_extra = flattest_implementation(model, extra, data)
     assert with_extra.value == pytest.approx(alone.value, rel=1e-8)
     assert with_extra.gap <= 1e-6
-    assert np.isfinite(with_extra.beta).all()
+    assert np.isfinite(with_extra.scales).all()
 
 
 def test_a_network_without_live_neurons_has_the_output_bias_alone():
@@ -350,6 +351,18 @@ def test_the_hessian_at_an_interpolator_is_the_gram_matrix_of_tangent_features(s
     np.testing.assert_allclose(features @ features.T / 5, hessian, atol=1e-12)
     top = interpolator_top_eigenvalue(network.params, data)
     assert top == pytest.approx(np.linalg.eigvalsh(hessian)[-1], rel=1e-12)
+
+
+def test_the_rescaling_by_top_eigenvalue_is_this_one():
+    model = MLP(6, bias=True, output_bias=True)
+    params = model.init(1, 0)
+    data = interpolated(model, params, np.linspace(-1, 1, 4)[:, None])
+    found = flattest_rescaling(model, params, data, loss="half_mse", measure="top_eigenvalue")
+    own = flattest_implementation(model, params, data)
+    assert found.value == own.value
+    assert found.original == pytest.approx(interpolator_top_eigenvalue(params, data), rel=1e-12)
+    assert found.certificate.bound <= found.value <= found.original
+    np.testing.assert_array_equal(found.scales, own.scales)
 
 
 def test_deeper_networks_have_no_such_orbit():

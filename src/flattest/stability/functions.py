@@ -120,11 +120,15 @@ def univariate(data) -> tuple[np.ndarray, np.ndarray]:
     return x.reshape(-1), np.asarray(data.y, float).reshape(-1)
 
 
-def require_interpolation(network: Network, data, tolerance: float = 1e-3) -> None:
-    """Refuse parameters whose residuals exceed `tolerance` times the scale of the targets."""
+def require_interpolation(network: Network, data) -> None:
     x, y = univariate(data)
-    worst = np.abs(network(x) - y).max()
-    if worst > tolerance * max(1.0, np.abs(y).max()):
+    require_fit(network(x), y)
+
+
+def require_fit(outputs: np.ndarray, targets: np.ndarray, tolerance: float = 1e-3) -> None:
+    """Refuse outputs that miss a target by more than `tolerance` times the targets' scale."""
+    worst = np.abs(outputs - targets).max()
+    if not worst <= tolerance * max(1.0, np.abs(targets).max()):
         raise FlattestError(
             f"The network misses a target by {worst:.3g}, but an interpolator is needed: "
             "train it to a smaller loss first."

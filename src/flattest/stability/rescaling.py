@@ -28,7 +28,7 @@ MAX_NEWTON = 40
 
 
 @dataclass(frozen=True)
-class Rescaling:
+class Pencil:
     """The pencil F (n, n), U (k, n, n), D (k, n, n) and the degree c of the growing part."""
 
     fixed: np.ndarray
@@ -83,7 +83,7 @@ class Solution:
         """value / dual − 1 ≥ 0: how far, relatively, the value can be from the minimum."""
         return self.value / self.dual - 1 if self.dual else self.value
 
-    def improved(self, problem: Rescaling, s, Z, steps: int) -> "Solution":
+    def improved(self, problem: Pencil, s, Z, steps: int) -> "Solution":
         """The better of the old and new s, and of the old and new Z."""
         value, dual = problem.value(s), problem.dual_value(Z)
         s, value = (s, value) if value < self.value else (self.s, self.value)
@@ -91,7 +91,7 @@ class Solution:
         return Solution(s, value, Z, dual, self.steps + steps)
 
 
-def minimize_top_eigenvalue(problem: Rescaling, target_gap: float = TARGET_GAP) -> Solution:
+def minimize_top_eigenvalue(problem: Pencil, target_gap: float = TARGET_GAP) -> Solution:
     """The minimizer, to a relative duality gap of at most `target_gap`.
 
     Every U_i and D_i must be nonzero, or the minimum may not be attained.
@@ -104,7 +104,7 @@ def minimize_top_eigenvalue(problem: Rescaling, target_gap: float = TARGET_GAP) 
     return simple if simple.gap <= target_gap else _follow_path(problem, simple, target_gap)
 
 
-def _alternate(problem: Rescaling, best: Solution, target_gap: float) -> Solution:
+def _alternate(problem: Pencil, best: Solution, target_gap: float) -> Solution:
     """u ← top eigenvector of A(s), s ← what balances every neuron for uuᵀ."""
     s, n = best.s, len(problem.fixed)
     for _ in range(ALTERNATIONS):
@@ -118,7 +118,7 @@ def _alternate(problem: Rescaling, best: Solution, target_gap: float) -> Solutio
     return best
 
 
-def _follow_path(problem: Rescaling, best: Solution, target_gap: float) -> Solution:
+def _follow_path(problem: Pencil, best: Solution, target_gap: float) -> Solution:
     n = len(problem.fixed)
     # Not from the alternation's s, which swings far where the optimum is multiple.
     s = problem.balance(np.eye(n) / n)
@@ -131,7 +131,7 @@ def _follow_path(problem: Rescaling, best: Solution, target_gap: float) -> Solut
     return best
 
 
-def _center(problem: Rescaling, s, tau: float, mu: float):
+def _center(problem: Pencil, s, tau: float, mu: float):
     """Newton's method with backtracking on Ψ(s, τ) = τ/μ − log det(τI − A(s))."""
     psi, M = _barrier(problem, s, tau, mu)
     steps, decrement = 0, np.inf
@@ -144,7 +144,7 @@ def _center(problem: Rescaling, s, tau: float, mu: float):
     return s, tau, M / np.trace(M), steps
 
 
-def _barrier(problem: Rescaling, s, tau: float, mu: float):
+def _barrier(problem: Pencil, s, tau: float, mu: float):
     """Ψ and M = (τI − A)^{-1}; Ψ = ∞ where τI − A is not positive definite."""
     slack = tau * np.eye(len(problem.fixed)) - problem.matrix(s)
     values, vectors = np.linalg.eigh(slack)
@@ -153,7 +153,7 @@ def _barrier(problem: Rescaling, s, tau: float, mu: float):
     return tau / mu - np.log(values).sum(), (vectors / values) @ vectors.T
 
 
-def _derivatives(problem: Rescaling, s, M, mu: float):
+def _derivatives(problem: Pencil, s, M, mu: float):
     """Gradient and Hessian of Ψ in (s, τ), from A_i = ∂A/∂s_i and ∂²A/∂s_i² = P_i.
 
     ∂_i = ⟨M, A_i⟩, ∂_i∂_j = ⟨M A_i, A_j M⟩ + δ_ij ⟨M, P_i⟩, ∂_τ = 1/μ − tr M,
@@ -175,7 +175,7 @@ def _derivatives(problem: Rescaling, s, M, mu: float):
     return gradient, hessian
 
 
-def _backtrack(problem: Rescaling, s, tau, mu, psi, step, decrement, M):
+def _backtrack(problem: Pencil, s, tau, mu, psi, step, decrement, M):
     length = 1.0
     while length > 1e-10:
         s_new, tau_new = s + length * step[:-1], tau + length * step[-1]
