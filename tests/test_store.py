@@ -1,6 +1,7 @@
 """The store: runs are whole or absent, keyed by what they compute, and shared by processes."""
 
 import errno
+import math
 import multiprocessing
 import os
 import resource
@@ -118,6 +119,17 @@ def test_a_new_engine_version_changes_the_key(monkeypatch):
     before = run_key(Task(), 0)
     monkeypatch.setattr("flattest.store.ENGINE_VERSION", 2)
     assert run_key(Task(), 0) != before
+
+
+@given(st.floats(), st.floats())
+def test_keys_are_equal_where_numbers_are(a, b):
+    same = a == b or (math.isnan(a) and math.isnan(b))
+    assert (run_key(Task(lr=a), 0) == run_key(Task(lr=b), 0)) == same
+
+
+def test_a_whole_number_has_one_key_however_it_is_written():
+    assert run_key(Task(lr=1), 0) == run_key(Task(lr=1.0), 0)
+    assert run_key(Task(lr=float("inf")), 0) != run_key(Task(lr=None), 0)
 
 
 def test_the_order_of_fields_does_not_change_the_key():

@@ -7,6 +7,7 @@ once, and the results are those of an undisturbed run.
 """
 
 import contextlib
+import fnmatch
 import logging
 import threading
 import time
@@ -19,7 +20,15 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from flattest.errors import FlattestError
-from flattest.experiments import Experiment, Task, VariantName, experiment
+from flattest.experiments import (
+    VARIANTS,
+    Experiment,
+    Task,
+    VariantName,
+    experiment,
+    experiments,
+    matching,
+)
 from flattest.experiments.expectations import Result, Verdict
 from flattest.store import LeaseLost, Store, StoredRun, StoreError, available_cores, run_key
 
@@ -286,6 +295,28 @@ def stored(
     """The runs of an experiment that the store knows, by seed."""
     found = (store.run(key) for key in e.variant(variant).keys(seeds))
     return [run for run in found if run is not None]
+
+
+def find_runs(store: Store, patterns: Sequence[str]) -> list[StoredRun]:
+    """The runs of the experiments that match, whichever of those that share a run asked first.
+
+    Runs of experiments that are not in the registry are found by their label.
+    """
+    runs = store.runs()
+    most = max((run.seed for run in runs), default=0) + 1
+    keys: set[str] = set()
+    for pattern in patterns:
+        named = {run.key for run in runs if matches_label(run.label, pattern)}
+        known = [e for e in experiments().values() if matches_label(e.name, pattern)]
+        if not named and not known:
+            matching(pattern)  # refuses, with the nearest names
+        keys |= named.union(*(e.variant(v).keys(most) for e in known for v in VARIANTS))
+    return [run for run in runs if run.key in keys]
+
+
+def matches_label(label: str, pattern: str) -> bool:
+    name = label.partition(":")[0]
+    return any(fnmatch.fnmatch(n, pattern) for n in (label, name, name.partition("/")[2]))
 
 
 def result(found: StoredRun) -> Result:

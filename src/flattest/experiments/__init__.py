@@ -45,6 +45,7 @@ from flattest.experiments.expectations import AnyExpectation
 from flattest.store import Claim, digest, run_key
 
 VariantName = Literal["quick", "full"]
+VARIANTS: tuple[VariantName, ...] = ("quick", "full")
 
 
 class Outcome(msgspec.Struct, frozen=True):

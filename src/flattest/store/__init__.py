@@ -13,6 +13,7 @@ Every file is written whole or not at all, and nothing is pickled.
 """
 
 import hashlib
+import math
 import shutil
 import threading
 import time
@@ -171,9 +172,22 @@ def run_key(task: Any, seed: int) -> str:
 
 
 def digest(value: Any) -> str:
-    """The hash of a value's canonical JSON, in which the order of fields does not matter."""
-    data = msgspec.json.encode(value, order="sorted")
+    """The hash of a value's canonical JSON: fields in order of their names, numbers by value."""
+    data = msgspec.json.encode(canonical(msgspec.to_builtins(value)), order="sorted")
     return hashlib.blake2b(data, digest_size=10).hexdigest()
+
+
+def canonical(value: Any) -> Any:
+    """The same for equal values: 1 and 1.0 are one number, and JSON has no NaN or infinity."""
+    if isinstance(value, dict):
+        return {name: canonical(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [canonical(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"float": repr(value)}
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return int(value)
+    return value
 
 
 def read_spec(folder: Path) -> Spec:

@@ -1,0 +1,110 @@
+"""Finds the command that is meant, calls it and turns errors into exit codes."""
+
+import ast
+import importlib
+import os
+import pkgutil
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from flattest.errors import FlattestError, unknown
+
+HERE = Path(__file__).parent
+FIRST = ("table1", "list", "run", "status", "show", "plot", "report", "export")
+OVERVIEW = """\
+usage: flattest COMMAND [ARGUMENTS]
+
+Are the flattest minima the ones that generalize, and does the algorithm find them?
+
+commands:
+{commands}
+
+  flattest COMMAND --help                 teaches a command, with examples
+  flattest --tyro-print-completion bash   prints a completion script (also zsh, tcsh)
+
+exit codes: 0 expectations met, 1 not met, 2 bad input"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        return dispatch(arguments)
+    except FlattestError as error:
+        print(f"flattest: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("flattest: Interrupted; the same command goes on from here.", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # Whoever read our output has enough; keep Python from complaining when it flushes.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def dispatch(arguments: list[str]) -> int:
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(OVERVIEW.format(commands=overview()))
+        return 0
+    if arguments[0] == "--version":
+        print(version())
+        return 0
+    if arguments[0].startswith("--tyro-"):
+        return complete(arguments)
+    name = arguments[0]
+    if name not in commands():
+        raise unknown("command", name, commands())
+    return call(name, arguments[1:])
+
+
+def call(name: str, arguments: list[str]) -> int:
+    import tyro
+
+    module = importlib.import_module(f"flattest.cli.{name}")
+    return tyro.cli(
+        module.command,
+        prog=f"flattest {name}",
+        description=module.__doc__,
+        args=arguments,
+        config=(tyro.conf.FlagCreatePairsOff,),
+    )
+
+
+def complete(arguments: list[str]) -> int:
+    """Completion needs every command's arguments, so here all are imported."""
+    import tyro
+
+    every = {name: load(name) for name in commands()}
+    tyro.extras.subcommand_cli_from_dict(
+        every, prog="flattest", args=arguments, config=(tyro.conf.FlagCreatePairsOff,)
+    )
+    return 0
+
+
+def load(name: str) -> Callable[..., int]:
+    return importlib.import_module(f"flattest.cli.{name}").command
+
+
+def commands() -> list[str]:
+    """The commands there are, the usual ones first."""
+    names = [m.name for m in pkgutil.iter_modules([str(HERE)]) if not m.name.startswith("_")]
+    return sorted(names, key=lambda name: (FIRST.index(name) if name in FIRST else 99, name))
+
+
+def overview() -> str:
+    return "\n".join(f"  {name:<11}{summary(name)}" for name in commands())
+
+
+def summary(name: str) -> str:
+    """The first line of a command's docstring, read from its source without importing it."""
+    source = (HERE / f"{name}.py").read_text(encoding="utf-8")
+    return (ast.get_docstring(ast.parse(source)) or "").partition("\n")[0]
+
+
+def version() -> str:
+    from flattest.store.provenance import provenance
+
+    made = provenance()
+    commit = f" (commit {made.commit[:12]})" if made.commit else ""
+    return f"flattest {made.versions['flattest']}{commit}"

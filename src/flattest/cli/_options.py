@@ -1,0 +1,65 @@
+"""Arguments that several commands take, and how they print."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import tyro
+from rich.console import Console
+
+from flattest.errors import FlattestError
+from flattest.experiments import VariantName
+
+DEFAULT_STORE = Path(os.environ.get("FLATTEST_STORE", "out/store"))
+
+Patterns = Annotated[
+    tuple[str, ...],
+    tyro.conf.Positional,
+    tyro.conf.arg(metavar="PATTERN", help="Names or patterns: fig4b, 'fig4?', 'wen2023/*'."),
+]
+Quick = Annotated[bool, tyro.conf.arg(help="The quick variants (this is the default).")]
+Full = Annotated[bool, tyro.conf.arg(help="The paper's own scale.")]
+Seeds = Annotated[
+    int | None,
+    tyro.conf.arg(metavar="N", help="Seeds 0 … N − 1 instead of the experiment's own number."),
+]
+StoreFolder = Annotated[
+    Path,
+    tyro.conf.arg(
+        name="store", metavar="DIR", help="Where runs are kept; FLATTEST_STORE sets the default."
+    ),
+]
+Json = Annotated[bool, tyro.conf.arg(name="json", help="Print JSON, for a program to read.")]
+
+
+def variant_name(quick: bool, full: bool) -> VariantName:
+    if quick and full:
+        raise FlattestError("--quick and --full exclude each other.")
+    return "full" if full else "quick"
+
+
+def print_json(value: Any) -> None:
+    text = msgspec.json.format(msgspec.json.encode(value, enc_hook=encode), indent=1)
+    sys.stdout.write(text.decode() + "\n")
+
+
+def encode(value: Any) -> Any:
+    """Arrays as lists; paths as text."""
+    return value.tolist() if hasattr(value, "tolist") else str(value)
+
+
+def console() -> Console:
+    """For people: to a terminal in colour, to a file or a pipe without and uncut."""
+    screen = Console(highlight=False)
+    return screen if screen.is_terminal else Console(highlight=False, width=200, soft_wrap=True)
+
+
+def duration(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    return f"{minutes // 60} h {minutes % 60:02d} min"

@@ -1,0 +1,42 @@
+"""Export runs from the store to CSV, Parquet or TensorBoard event files.
+
+CSV and Parquet: two tables, `runs` (one row a run) and `series` (one row a logged epoch and run).
+TensorBoard: one folder of event files a run; Parquet and TensorBoard need their extra.
+
+Examples:
+
+    flattest export                                 every run, as CSV, to out/export
+    flattest export 'fig4*' --format parquet
+    flattest export fig4b --format tensorboard --out logs && tensorboard --logdir logs
+"""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from flattest.cli._options import DEFAULT_STORE, Json, Patterns, StoreFolder, console, print_json
+from flattest.export import export
+from flattest.runner import find_runs
+from flattest.store import Store
+
+Out = Annotated[Path, tyro.conf.arg(metavar="DIR", help="The folder to write to.")]
+
+
+def command(
+    patterns: Patterns = (),
+    format: Literal["csv", "parquet", "tensorboard"] = "csv",
+    out: Out = Path("out/export"),
+    folder: StoreFolder = DEFAULT_STORE,
+    as_json: Json = False,
+) -> int:
+    store = Store.open(folder)
+    runs = find_runs(store, patterns) if patterns else store.runs()
+    written, skipped = export(runs, format, out)
+    if as_json:
+        print_json({"written": written, "skipped": skipped})
+    else:
+        lines = [f"Wrote {path}" for path in written]
+        lines += [f"Left out run {run.key}: {run.sentence}" for run in skipped]
+        console().print("\n".join(lines), markup=False)
+    return 0

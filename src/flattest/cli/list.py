@@ -1,0 +1,32 @@
+"""List the experiments: one for each figure panel or table, with the paper's claim.
+
+Examples:
+
+    flattest list                 every experiment
+    flattest list 'wen2023/fig4*' those that match
+    flattest list fig4b --json    the whole spec; edited in a file, `flattest run` takes it
+"""
+
+from rich.table import Table
+
+from flattest.cli._options import Json, Patterns, console, print_json
+from flattest.experiments import Experiment, experiments, matching
+
+
+def command(patterns: Patterns = (), as_json: Json = False) -> int:
+    chosen = matching(*patterns) if patterns else list(experiments().values())
+    if as_json:
+        print_json(chosen[0] if len(chosen) == 1 else chosen)
+    else:
+        console().print(table(chosen))
+    return 0
+
+
+def table(chosen: list[Experiment]) -> Table:
+    grid = Table("experiment", "figure", "claim", "seeds", "expectations", box=None, pad_edge=False)
+    for e in chosen:
+        seeds = f"{e.quick.seeds} / {e.full.seeds}"
+        expected = f"{len(e.quick.expectations)} / {len(e.full.expectations)}"
+        grid.add_row(e.name, e.figure, e.claim, seeds, expected)
+    grid.caption = "seeds and expectations: quick / full" if chosen else "no experiments"
+    return grid

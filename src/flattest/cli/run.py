@@ -1,0 +1,96 @@
+"""Run experiments, keep their results in the store, and judge what the papers claim.
+
+What is done is skipped and what was interrupted is resumed, so the same command can be given again
+at any time, also while another is at work on the same store.
+
+Examples:
+
+    flattest run fig4b                      Figure 4b of wen2023, quick, judged
+    flattest run 'fig*' --full              every panel at the paper's own epochs
+    flattest run 'wen2023/*' --seeds 5      five seeds each
+    flattest run fig1b --workers 1          in this process, without a cluster
+    flattest run fig1b --scheduler tcp://host:8786   on a Dask cluster that shares this folder
+    flattest run mine.json                  an experiment of your own, in the form of `list --json`
+"""
+
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from rich.markup import escape
+
+from flattest.cli._options import (
+    DEFAULT_STORE,
+    Full,
+    Json,
+    Patterns,
+    Quick,
+    Seeds,
+    StoreFolder,
+    console,
+    print_json,
+    variant_name,
+)
+from flattest.errors import FlattestError
+from flattest.experiments import Experiment, matching, read_experiment
+from flattest.runner import Judgement
+from flattest.runner import run as run_experiments
+from flattest.store import Store
+
+Workers = Annotated[
+    int | None,
+    tyro.conf.arg(metavar="N", help="Processes; one a core by default, 1 for this one alone."),
+]
+Scheduler = Annotated[
+    str | None,
+    tyro.conf.arg(metavar="ADDRESS", help="A Dask scheduler to use instead of this machine."),
+]
+
+
+def command(
+    patterns: Patterns,
+    quick: Quick = False,
+    full: Full = False,
+    seeds: Seeds = None,
+    workers: Workers = None,
+    scheduler: Scheduler = None,
+    folder: StoreFolder = DEFAULT_STORE,
+    as_json: Json = False,
+) -> int:
+    variant = variant_name(quick, full)
+    chosen = selected(patterns)
+    store = Store.create(folder)
+    judgements = run_experiments(chosen, variant, store, seeds, workers, scheduler)
+    if as_json:
+        print_json(judgements)
+    else:
+        console().print("\n\n".join(map(text, judgements)))
+    return 0 if all(judgement.met for judgement in judgements) else 1
+
+
+def selected(patterns: tuple[str, ...]) -> list[Experiment]:
+    """The experiments named: patterns, and spec files (a path that ends in .json or .toml)."""
+    if not patterns:
+        raise FlattestError("Say what to run: a name, a pattern such as 'fig*', or a spec file.")
+    files = [p for p in patterns if Path(p).suffix in (".json", ".toml")]
+    names = [p for p in patterns if p not in files]
+    return (matching(*names) if names else []) + [read_experiment(Path(p)) for p in files]
+
+
+def text(judgement: Judgement) -> str:
+    """The judgement as lines: the claim, then every expectation with its evidence."""
+    name = f"[bold]{judgement.experiment}[/] ({judgement.variant})"
+    lines = [f"{mark(judgement.met)} {name}: {escape(judgement.claim)}"]
+    lines += [f"  {mark(verdict.met)} {escape(verdict.sentence)}" for verdict in judgement.verdicts]
+    lines += [
+        f"  seed {run.seed} {run.status}: {escape(run.sentence)} (run {run.key})"
+        for run in judgement.runs
+        if run.status not in ("finished", "pending")
+    ]
+    if judgement.missing:
+        lines.append(f"  {mark(False)} {judgement.missing} runs have no result.")
+    return "\n".join(lines)
+
+
+def mark(met: bool) -> str:
+    return "[green]✓[/]" if met else "[red]✗[/]"

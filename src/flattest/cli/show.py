@@ -1,0 +1,98 @@
+"""Show one run: what was asked, how it went, its series and where it was made.
+
+A run is named by the beginning of its key, as `flattest status` prints it, or as
+EXPERIMENT@SEED (quick) or EXPERIMENT@SEED --full.
+
+Examples:
+
+    flattest show 3f2a9c
+    flattest show fig4b@0 --full
+    flattest show fig4b@0 --json     with all values of the series
+"""
+
+from typing import Annotated
+
+import numpy as np
+import tyro
+from rich.table import Table
+
+from flattest.cli._options import (
+    DEFAULT_STORE,
+    Full,
+    Json,
+    StoreFolder,
+    console,
+    duration,
+    print_json,
+    variant_name,
+)
+from flattest.errors import FlattestError
+from flattest.experiments import experiment
+from flattest.store import Store, StoredRun, read_json, run_key
+
+RunName = Annotated[
+    str,
+    tyro.conf.Positional,
+    tyro.conf.arg(metavar="RUN", help="The beginning of a key, or EXPERIMENT@SEED."),
+]
+
+
+def command(
+    run: RunName, full: Full = False, folder: StoreFolder = DEFAULT_STORE, as_json: Json = False
+) -> int:
+    store = Store.open(folder)
+    found = store.find(named(run, full) if "@" in run else run)
+    if as_json:
+        print_json(everything(found))
+    else:
+        show(found)
+    return 0
+
+
+def named(name: str, full: bool) -> str:
+    """The key of EXPERIMENT@SEED."""
+    panel, _, seed = name.partition("@")
+    if not seed.isdigit():
+        raise FlattestError(f"A run is named EXPERIMENT@SEED with a number as seed, not {name!r}.")
+    return run_key(experiment(panel).variant(variant_name(False, full)).task, int(seed))
+
+
+def everything(run: StoredRun) -> dict:
+    readable = run.status != "broken"
+    return {
+        "run": run,
+        "task": run.task() if readable else None,
+        "provenance": run.provenance() if readable and run.started else None,
+        "series": run.series() if readable else {},
+        "checkpoints": run.checkpoints(),
+    }
+
+
+def show(run: StoredRun) -> None:
+    screen = console()
+    screen.print(f"[bold]{run.label}[/], seed {run.seed}, run {run.key}: {run.status}")
+    if run.sentence:
+        screen.print(run.sentence, markup=False)
+    if run.status == "broken":
+        return
+    screen.print(f"{duration(run.seconds)}, step {run.step}, in {run.folder}", markup=False)
+    screen.print_json(data=run.task())
+    if run.started:
+        screen.print_json(data=read_json(run.folder / "record.json")["provenance"])
+    screen.print(summary(run))
+    epochs = ", ".join(str(checkpoint.epoch) for checkpoint in run.checkpoints())
+    screen.print(f"parameters kept at epochs: {epochs or 'none'}")
+
+
+def summary(run: StoredRun) -> Table:
+    grid = Table("series", "shape", "first", "last", "least", "largest", box=None, pad_edge=False)
+    for name, values in run.series().items():
+        shape = "×".join(map(str, values.shape)) or "1"
+        flat = values.ravel()
+        numbers = (flat[0], flat[-1], np.nanmin(flat), np.nanmax(flat)) if some(flat) else ()
+        grid.add_row(name, shape, *(f"{number:.6g}" for number in numbers))
+    return grid
+
+
+def some(values: np.ndarray) -> bool:
+    return values.size > 0 and not np.isnan(values).all()
