@@ -92,7 +92,7 @@ def test_series_that_are_not_numbers_are_refused_and_never_pickled(tmp_path):
 
 
 def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
-    path = tmp_path / "spec.json"
+    path = tmp_path / "run" / "spec.json"
     write_bytes(path, b"old")
 
     def full(handle):
@@ -102,7 +102,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path, monke
     with pytest.raises(FlattestError, match="No space left on device.*--store"):
         write_bytes(path, b"new")
     assert path.read_bytes() == b"old"
-    assert os.listdir(tmp_path) == ["spec.json"]
+    assert os.listdir(path.parent) == ["spec.json"]
 
 
 # Keys
