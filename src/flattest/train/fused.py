@@ -10,7 +10,7 @@ import numpy as np
 from flattest.algorithms import Phase
 from flattest.losses import MSE, HalfMSE, Logistic
 from flattest.models import MLP
-from flattest.train.kernels import batches, common, two_layer
+from flattest.train.kernels import batches, common, single
 from flattest.train.kernels.simd import VECTOR_BYTES
 from flattest.train.order import stream_seed
 from flattest.train.state import Problem, State
@@ -79,13 +79,13 @@ def _run(problem: Problem, phase: Phase, state: State, epochs: int):
 
 
 def _one_by_one(model: MLP, phase: Phase, n: int) -> bool:
-    """Whether the kernel for single samples of two-layer networks applies."""
+    """Whether the kernel for single samples applies."""
     batch = n if phase.batch is None else phase.batch
-    return batch == 1 and model.depth == 2 and model.norm != "sim_bn"
+    return batch == 1 and model.norm != "sim_bn"
 
 
 class _Tiled:
-    """Parameters as `two_layer` has them: (W1, b1) in tiles of neurons, inputs × lanes."""
+    """Parameters as `single` has them: (W1, b1) in tiles of neurons; W2 transposed, if hidden."""
 
     def __init__(self, model: MLP, data, params):
         self.model, dtype = model, params["W1"].dtype
@@ -93,15 +93,18 @@ class _Tiled:
         y = np.ascontiguousarray(data.y, np.float64)
         self.data = x.astype(dtype), (x @ x.T).astype(dtype), y
         self.W = _tiles(_first_layer(model, params))
-        self.a = params["W2"].copy()
+        hidden = params["W2"] if model.depth == 3 else np.empty((0, 0), dtype)
+        self.W2 = np.array(hidden.T, order="C")
+        self.a = params[f"W{model.depth}"].copy()
         self.b = np.full(1, params["b_out"] if model.output_bias else 0, dtype)
 
     def run(self, *settings):
-        return two_layer.run((self.W, self.a, self.b), self.data, *settings)
+        return single.run((self.W, self.W2, self.a, self.b), self.data, *settings)
 
     def params(self) -> dict[str, np.ndarray]:
         first = _rows(self.W, self.a.size)
-        return _named(self.model, first, {"W2": self.a}, self.b)
+        rest = {"W2": self.W2.T, f"W{self.model.depth}": self.a}
+        return _named(self.model, first, rest, self.b)
 
 
 class _Flat:

@@ -207,6 +207,30 @@ def activate(net, h, value, gain):
 
 
 @inlined
+def dot(p, q):
+    total = p.dtype.type(0)
+    for j in range(p.size):
+        total += p[j] * q[j]
+    return total
+
+
+@inlined
+def shift(result, start, step, direction):
+    """result = start + step · direction."""
+    step = start.dtype.type(step)
+    for j in range(start.size):
+        result[j] = start[j] + step * direction[j]
+
+
+@inlined
+def descend(theta, keep, g, gradient):
+    """θ ← keep · θ − g · gradient."""
+    keep, g = theta.dtype.type(keep), theta.dtype.type(g)
+    for j in range(theta.size):
+        theta[j] = keep * theta[j] - g * gradient[j]
+
+
+@inlined
 def features(net, h, a, z, u):
     """f = a · φ with z = ∂f/∂a = φ and u = ∂f/∂h; returns f, ‖z‖², ‖u‖² (without output bias)."""
     activate(net, h, z, u)

@@ -1,4 +1,5 @@
-"""Batch size 1 for f(x) = a · φ(W x'), φ = σ or Sim-LN's σ/max(‖σ‖, ε), x' = x or (x, 1).
+"""Batch size 1 for f(x) = a · φ(W x'), φ = σ or Sim-LN's σ/max(‖σ‖, ε), x' = x or (x, 1), and for
+three layers, with `three_layer` above the first.
 
 At batch size 1 the gradient in W is an outer product u x'ᵀ. So the perturbed pre-activation is
 h + ε‖x'‖² u, without touching W; and since the order is known, the pre-activations of a block of
@@ -13,18 +14,22 @@ from flattest.train.kernels.common import (
     DIVERGED,
     RUNNING,
     STOPPED,
+    THREE_LAYER,
     Halt,
     ascent,
     conditional,
+    descend,
     features,
     flush,
     inlined,
     kernel,
     learning_rate,
     loss_value,
+    shift,
     slope,
 )
 from flattest.train.kernels.simd import BLOCK, sweep_tile
+from flattest.train.kernels.three_layer import deep_output, deep_step
 from flattest.train.order import fill_order, fill_signs
 
 
@@ -46,23 +51,10 @@ def _correct(products, updates, gram, block, k, scale, h):
 
 
 @inlined
-def _shift(target_array, source, step, direction):
-    for j in range(source.size):
-        target_array[j] = source[j] + step * direction[j]
-
-
-@inlined
 def _scale_into(target_array, factor, source):
     factor = source.dtype.type(factor)
     for j in range(source.size):
         target_array[j] = factor * source[j]
-
-
-@inlined
-def _descend(theta, keep, g, gradient):
-    keep, g = theta.dtype.type(keep), theta.dtype.type(g)
-    for j in range(theta.size):
-        theta[j] = keep * theta[j] - g * gradient[j]
 
 
 @inlined
@@ -82,21 +74,24 @@ def _sweep(W, scale, updates, x_old, x_new, products):
 
 
 @inlined
-def _gradient(net, target, rule, h, a, b, square_x, y, work):
-    """∇ℓ(θ + ε) = s · (z, u x'ᵀ), z and u rows of `work`: s, z, u, ‖u‖², and f(θ) is finite."""
+def _shallow_step(net, target, rule, lr, h, a, b, square_x, y, work):
+    """One step of a and b; returns (g, u, ‖u‖², finite): W is to lose g u x'ᵀ."""
     z, u, h_up, a_up, z_up, u_up = work[0], work[1], work[2], work[3], work[4], work[5]
     f, zz, uu = features(net, h, a, z, u)
-    f += b
-    s = slope(target, np.float64(f), y)
+    f += b[0]
     finite = np.isfinite(f)
-    if rule.rho == 0.0:
-        return s, z, u, np.float64(uu), finite
-    e = ascent(rule, s, np.float64(zz) + square_x * np.float64(uu) + net.output_bias)
-    _shift(h_up, h, h.dtype.type(e * square_x), u)
-    _shift(a_up, a, h.dtype.type(e), z)
-    f, zz, uu = features(net, h_up, a_up, z_up, u_up)
-    f += b + h.dtype.type(e * net.output_bias)
-    return slope(target, np.float64(f), y), z_up, u_up, np.float64(uu), finite
+    s = slope(target, np.float64(f), y)
+    if rule.rho != 0.0:
+        e = ascent(rule, s, np.float64(zz) + square_x * np.float64(uu) + net.output_bias)
+        shift(h_up, h, e * square_x, u)
+        shift(a_up, a, e, z)
+        f, zz, uu = features(net, h_up, a_up, z_up, u_up)
+        s = slope(target, np.float64(f + b[0]) + e * net.output_bias, y)
+        z, u = z_up, u_up
+    keep, g = 1.0 - lr * rule.decay, lr * s
+    descend(a, keep, g, z)
+    b[0] = h.dtype.type(keep * b[0] - g * net.output_bias)
+    return g, u, np.float64(uu), finite
 
 
 @inlined
@@ -117,28 +112,31 @@ def _square(W):
 
 
 @inlined
-def _block(net, target, rule, changed, step, block, labels, theta, data, space, square):
+def _block(net, target, rule, changed, step, block, labels, upper, gram, space, square):
     """Steps on one block; returns steps done, whether all were finite, the scale of W, ‖W‖²."""
-    W, a, b = theta
-    gram = data[1]
-    products, updates, work, h = space
+    products, updates, work, h, on = space
     scale = 1.0
     updates[:] = 0
     for k in range(block.size):
         i = block[k]
         _correct(products, updates, gram, block, k, scale, h)
         square_x = np.float64(gram[i, i])
-        s, z, u, uu, finite = _gradient(net, target, rule, h, a, b[0], square_x, labels[k], work)
+        lr = learning_rate(rule, changed, step + k)
+        if net.family == THREE_LAYER:
+            g, u, uu, finite = deep_step(
+                net, target, rule, lr, h, upper, square_x, labels[k], work, on
+            )
+        else:
+            g, u, uu, finite = _shallow_step(
+                net, target, rule, lr, h, upper[2], upper[3], square_x, labels[k], work
+            )
         if not finite:
             return k, False, scale, square
-        lr = learning_rate(rule, changed, step + k)
-        keep, g = 1.0 - lr * rule.decay, lr * s
+        keep = 1.0 - lr * rule.decay
         if rule.radius < np.inf:
             square = _norm_after(square, keep, g, h, u, uu, square_x)
         scale *= keep
         _scale_into(updates[k], -g / scale, u)
-        _descend(a, keep, g, z)
-        b[0] = h.dtype.type(keep * b[0] - g * net.output_bias)
         if square > rule.radius * rule.radius:
             scale *= rule.radius / np.sqrt(square)
             square = rule.radius * rule.radius
@@ -146,9 +144,9 @@ def _block(net, target, rule, changed, step, block, labels, theta, data, space, 
 
 
 @inlined
-def _training_loss(net, target, theta, data, idle, columns, products, work):
+def _training_loss(net, target, W, upper, data, idle, columns, space):
     """Mean of ℓ over the training set; leaves W as it is."""
-    W, a, b = theta
+    products, _, work, _, on = space
     x, _, y = data
     total = 0.0
     every = np.arange(y.size)
@@ -157,28 +155,58 @@ def _training_loss(net, target, theta, data, idle, columns, products, work):
         _gather(x, every[start:], size, columns)
         _sweep(W, 1.0, idle, columns, columns, products)
         for k in range(size):
-            f, _, _ = features(net, products[k, : a.size], a, work[0], work[1])
-            total += loss_value(target, np.float64(f + b[0]), y[start + k])
+            h = products[k, : work.shape[1]]
+            if net.family == THREE_LAYER:
+                f = deep_output(net, h, upper, work, on)
+            else:
+                f, _, _ = features(net, h, upper[2], work[0], work[1])
+            total += loss_value(target, np.float64(f + upper[3][0]), y[start + k])
     return total / y.size
+
+
+@inlined
+def _close_epoch(W, upper):
+    """Applies W2's scale and flushes; whether W was changed, and whether all is finite."""
+    W2, scale, a, b = upper
+    if scale[0] != 1.0:
+        W2 *= W2.dtype.type(scale[0])
+        scale[0] = 1.0
+    _, finite_a = flush(a)
+    _, finite_2 = flush(W2.reshape(W2.size))
+    flushed, finite_1 = flush(W.reshape(W.size))
+    return flushed, finite_1 and finite_2 and finite_a and np.isfinite(b[0])
+
+
+@inlined
+def _space(W, upper, deep):
+    """Products and updates of a block, vectors of a step, the inputs of W2 that are on."""
+    kind, width, padded = W.dtype, upper[2].size, W.shape[0] * W.shape[2]
+    return (
+        np.zeros((BLOCK, padded), kind),
+        np.zeros((BLOCK, padded), kind),
+        np.empty((14 if deep else 6, width), kind),
+        np.empty(width, kind),
+        np.empty(width + 1, np.int64),
+    )
 
 
 @kernel
 def run(theta, data, net, target, rule, clock):
-    """Trains θ = (W, a, b) in place on data = (x, x xᵀ, y).
+    """Trains θ = (W, W2ᵀ, a, b) in place on data = (x, x xᵀ, y).
 
-    W: (tiles, inputs, lanes), 0 beyond the width. a: (width,). b: (1,), the output bias.
+    W: (tiles, inputs, lanes), 0 beyond the width. W2ᵀ: (width, width), or empty. a: (width,).
+    b: (1,), the output bias.
     """
-    W, a, b = theta
+    W, W2, a, b = theta
     x, gram, y = data
     n, inputs = x.shape
+    upper = W2, np.ones(1), a, b
+    space = _space(W, upper, net.family == THREE_LAYER)
+    products, updates, _, _, _ = space
+    idle = np.zeros_like(updates)
+    x_old, x_new = np.zeros((inputs, BLOCK), x.dtype), np.zeros((inputs, BLOCK), x.dtype)
     order, upcoming = np.empty(n, np.int32), np.empty(n, np.int32)
     signs, labels = np.zeros(n), np.empty(n)
-    x_old, x_new = np.zeros((inputs, BLOCK), x.dtype), np.zeros((inputs, BLOCK), x.dtype)
-    padded = W.shape[0] * W.shape[2]
-    updates, products = np.zeros((BLOCK, padded), x.dtype), np.zeros((BLOCK, padded), x.dtype)
-    idle = np.zeros_like(updates)
-    work, h = np.empty((6, a.size), x.dtype), np.empty(a.size, x.dtype)
-    space = products, updates, work, h
     changed = clock.changed
     fill_order(clock.seed, clock.epoch, rule.replacement, upcoming)
     _gather(x, upcoming, min(BLOCK, n), x_new)
@@ -195,7 +223,7 @@ def run(theta, data, net, target, rule, clock):
             block = order[start : start + BLOCK]
             step = clock.step + done * n + start
             steps, finite, scale, square = _block(
-                net, target, rule, changed, step, block, labels[start:], theta, data, space, square
+                net, target, rule, changed, step, block, labels[start:], upper, gram, space, square
             )
             if not finite:
                 return Halt(done, start + steps, changed, DIVERGED)
@@ -203,12 +231,11 @@ def run(theta, data, net, target, rule, clock):
             following = order[start + BLOCK :] if start + BLOCK < n else upcoming
             _gather(x, following, min(BLOCK, following.size), x_new)
             _sweep(W, scale, updates, x_old, x_new, products)
-        _, finite_a = flush(a)
-        flushed, finite_w = flush(W.reshape(W.size))
-        if not (finite_a and finite_w and np.isfinite(b[0])):
+        flushed, finite = _close_epoch(W, upper)
+        if not finite:
             return Halt(done, n, changed, DIVERGED)
         if conditional(rule):
-            value = _training_loss(net, target, theta, data, idle, x_old, products, work)
+            value = _training_loss(net, target, W, upper, data, idle, x_old, space)
             changed = changed or value < rule.change_below
             if value <= rule.stop_loss:
                 return Halt(done + 1, 0, changed, STOPPED)

@@ -1,0 +1,132 @@
+"""What lies above the first layer of f = a · σ(W2 σ(h)), at batch size 1.
+
+The gradient in W2 is an outer product too, so the perturbed products need W2 alone:
+(W2 + ε u2 zᵀ) z' = W2 z' + ε (z·z') u2, and likewise transposed. W2ᵀ is stored inputs × outputs;
+only the rows of inputs that are on (σ(h) ≠ 0 or σ′(h) ≠ 0) are read or written, four at a time.
+"""
+
+import numpy as np
+
+from flattest.train.kernels.common import (
+    activate,
+    ascent,
+    descend,
+    dot,
+    features,
+    inlined,
+    shift,
+    slope,
+)
+
+
+@inlined
+def _select(z, v, on):
+    """Indices of the inputs that are on, in `on`; returns their number."""
+    count = 0
+    for k in range(z.size):
+        on[count] = k
+        count += z[k] != 0 or v[k] != 0
+    return count
+
+
+@inlined
+def _combine(W, z, on, count, scale, h):
+    """h = scale · Σ_{k on} z_k W[k]."""
+    h[:] = 0
+    whole = count - count % 4
+    for i in range(0, whole, 4):
+        p, q, r, t = W[on[i]], W[on[i + 1]], W[on[i + 2]], W[on[i + 3]]
+        a, b, c, d = z[on[i]], z[on[i + 1]], z[on[i + 2]], z[on[i + 3]]
+        for j in range(h.size):
+            h[j] += (a * p[j] + b * q[j]) + (c * r[j] + d * t[j])
+    for i in range(whole, count):
+        p, a = W[on[i]], z[on[i]]
+        for j in range(h.size):
+            h[j] += a * p[j]
+    for j in range(h.size):
+        h[j] *= h.dtype.type(scale)
+
+
+@inlined
+def _pull(W, u, v, on, count, scale, back):
+    """back_k = scale · v_k W[k]·u for k on, else 0; returns ‖back‖²."""
+    back[:] = 0
+    scale = u.dtype.type(scale)
+    whole = count - count % 4
+    for i in range(0, whole, 4):
+        p, q, r, t = W[on[i]], W[on[i + 1]], W[on[i + 2]], W[on[i + 3]]
+        a, b, c, d = u.dtype.type(0), u.dtype.type(0), u.dtype.type(0), u.dtype.type(0)
+        for j in range(u.size):
+            a += p[j] * u[j]
+            b += q[j] * u[j]
+            c += r[j] * u[j]
+            d += t[j] * u[j]
+        back[on[i]], back[on[i + 1]] = scale * a, scale * b
+        back[on[i + 2]], back[on[i + 3]] = scale * c, scale * d
+    for i in range(whole, count):
+        back[on[i]] = scale * dot(W[on[i]], u)
+    for k in range(v.size):
+        back[k] *= v[k]
+    return dot(back, back)
+
+
+@inlined
+def _update(W, z, u, on, count, factor):
+    """W[k] += factor · z_k u for k on."""
+    for i in range(count):
+        p, a = W[on[i]], u.dtype.type(factor * z[on[i]])
+        for j in range(u.size):
+            p[j] += a * u[j]
+
+
+@inlined
+def deep_output(net, h, upper, work, on):
+    """f without the output bias."""
+    W2, scale, a, _ = upper
+    activate(net, h, work[0], work[1])
+    count = _select(work[0], work[1], on)
+    _combine(W2, work[0], on, count, scale[0], work[2])
+    return features(net, work[2], a, work[3], work[4])[0]
+
+
+@inlined
+def deep_step(net, target, rule, lr, h, upper, square_x, y, work, on):
+    """One step of W2, a and b; returns (g, u, ‖u‖², finite): W1 is to lose g u x'ᵀ.
+
+    upper = (W2ᵀ, its scale, a, b): the true W2 is scale · W2, so that decay costs nothing.
+    """
+    W2, scale, a, b = upper
+    z, v, h2, z2, u2, u = work[0], work[1], work[2], work[3], work[4], work[5]
+    activate(net, h, z, v)
+    count = _select(z, v, on)
+    _combine(W2, z, on, count, scale[0], h2)
+    f, zz, uu2 = features(net, h2, a, z2, u2)
+    f += b[0]
+    finite = np.isfinite(f)
+    s = slope(target, np.float64(f), y)
+    uu = np.float64(_pull(W2, u2, v, on, count, scale[0], u))
+    if rule.rho != 0.0:
+        square = zz + np.float64(uu2) * dot(z, z) + uu * square_x + net.output_bias
+        e = ascent(rule, s, square)
+        z_up, v, h2, a_up, z2_up, u2_up = work[6], work[7], work[8], work[9], work[10], work[11]
+        h_up, u_up = work[12], work[13]
+        shift(h_up, h, e * square_x, u)
+        activate(net, h_up, z_up, v)
+        count = _select(z_up, v, on)
+        _combine(W2, z_up, on, count, scale[0], h2)
+        shift(h2, h2, e * dot(z, z_up), u2)
+        shift(a_up, a, e, z2)
+        f, _, _ = features(net, h2, a_up, z2_up, u2_up)
+        s = slope(target, np.float64(f + b[0]) + e * net.output_bias, y)
+        _pull(W2, u2_up, v, on, count, scale[0], u_up)
+        along = h.dtype.type(e * dot(u2, u2_up))
+        for k in range(h.size):
+            u_up[k] += along * z[k] * v[k]
+        uu = np.float64(dot(u_up, u_up))
+        z, z2, u2, u = z_up, z2_up, u2_up, u_up
+    keep, g = 1.0 - lr * rule.decay, lr * s
+    scale[0] *= keep
+    _update(W2, z, u2, on, count, -g / scale[0])
+    descend(a, keep, g, z2)
+    b[0] = h.dtype.type(keep * b[0] - g * net.output_bias)
+    return g, u, uu, finite
