@@ -145,7 +145,7 @@ def test_a_run_goes_from_pending_through_running_to_finished(store):
     assert store.run(key).status == "pending"
     with store.claim(key) as claim:
         assert store.run(key).status == "running"
-        claim.finish({"epoch": [0, 1, 2]}, {"W1": np.eye(2)}, step=20)
+        claim.finish({"epoch": [0, 1, 2]}, {"W1": np.eye(2)}, step=20, notes={"backend": "jax"})
     run = store.run(key)
     assert (run.status, run.seed, run.label, run.step) == ("finished", 3, "paper/fig1", 20)
     assert run.started <= run.finished
@@ -153,6 +153,7 @@ def test_a_run_goes_from_pending_through_running_to_finished(store):
     np.testing.assert_array_equal(run.series()["epoch"], [0, 1, 2])
     np.testing.assert_array_equal(run.params()["W1"], np.eye(2))
     assert run.task() == {"type": "test", "lr": 0.01, "epochs": 10}
+    assert run.notes() == {"backend": "jax"}
     assert run.provenance().cores >= 1
     assert run.provenance().versions["numpy"] == np.__version__
 

@@ -12,6 +12,7 @@ Examples:
 
 from typing import Annotated
 
+import msgspec
 import numpy as np
 import tyro
 from rich.table import Table
@@ -28,7 +29,7 @@ from flattest.cli._options import (
 )
 from flattest.errors import FlattestError
 from flattest.experiments import experiment
-from flattest.store import Store, StoredRun, read_json, run_key
+from flattest.store import Store, StoredRun, run_key
 
 RunName = Annotated[
     str,
@@ -63,6 +64,7 @@ def everything(run: StoredRun) -> dict:
         "run": run,
         "task": run.task() if readable else None,
         "provenance": run.provenance() if readable and run.started else None,
+        "notes": run.notes() if readable and run.started else {},
         "series": run.series() if readable else {},
         "checkpoints": run.checkpoints(),
     }
@@ -78,7 +80,8 @@ def show(run: StoredRun) -> None:
     screen.print(f"{duration(run.seconds)}, step {run.step}, in {run.folder}", markup=False)
     screen.print_json(data=run.task())
     if run.started:
-        screen.print_json(data=read_json(run.folder / "record.json")["provenance"])
+        made = {"notes": run.notes(), "provenance": msgspec.to_builtins(run.provenance())}
+        screen.print_json(data=made)
     screen.print(summary(run))
     epochs = ", ".join(str(checkpoint.epoch) for checkpoint in run.checkpoints())
     screen.print(f"parameters kept at epochs: {epochs or 'none'}")

@@ -51,7 +51,8 @@ VARIANTS: tuple[VariantName, ...] = ("quick", "full")
 class Outcome(msgspec.Struct, frozen=True):
     """What a task returns: its series, and for a trained network its parameters.
 
-    `status` is "finished", "diverged" or "stagnated", and `sentence` says how it came to that.
+    `status` is "finished", "diverged" or "stagnated", and `sentence` says how it came to that;
+    `notes` are whatever else should be on record, such as the engine used.
     """
 
     series: Mapping[str, Any]
@@ -59,6 +60,7 @@ class Outcome(msgspec.Struct, frozen=True):
     status: str = "finished"
     sentence: str = ""
     step: int = 0
+    notes: Mapping[str, str] = {}
 
 
 class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -100,6 +100,7 @@ class Record(msgspec.Struct, frozen=True):
     finished: float | None = None
     seconds: float = 0.0
     provenance: Provenance | None = None
+    notes: dict[str, str] = {}  # what the task says of how it was done
     files: dict[str, int] = {}  # the results and their sizes in bytes
 
 
@@ -160,6 +161,10 @@ class StoredRun(msgspec.Struct, frozen=True):
 
     def provenance(self) -> Provenance | None:
         return read_json(self.folder / "record.json", Record).provenance
+
+    def notes(self) -> dict[str, str]:
+        """What the task says of how it was done, such as the engine it used."""
+        return read_json(self.folder / "record.json", Record).notes
 
 
 def run_key(task: Any, seed: int) -> str:
@@ -310,6 +315,7 @@ class Claim:
         self.store, self.key, self.owner = store, key, owner
         self.folder = store.folder(key)
         self.scratch = self.folder / "scratch"
+        self.checkpoints = self.folder / "checkpoints"
         self.record = read_record(self.folder)
         self.began = time.time()
         self.lost: str | None = None
@@ -353,7 +359,7 @@ class Claim:
 
     def checkpoint(self, epoch: int, params: Mapping[str, Any]) -> None:
         """Keep the parameters after `epoch` epochs."""
-        write_tensors(self.folder / "checkpoints" / f"{epoch:09d}.safetensors", params)
+        write_tensors(self.checkpoints / f"{epoch:09d}.safetensors", params)
 
     def finish(
         self,
@@ -362,6 +368,7 @@ class Claim:
         status: str = "finished",
         sentence: str = "",
         step: int = 0,
+        notes: Mapping[str, str] | None = None,
     ) -> None:
         """Persist the result. The record is written last: with it the run is done."""
         if status not in DONE:
@@ -373,7 +380,9 @@ class Claim:
             results.append(self.folder / "params.safetensors")
             write_tensors(results[1], params)
         files = {path.name: path.stat().st_size for path in results}
-        self.record = msgspec.structs.replace(self.record, progress=1.0, step=step, files=files)
+        self.record = msgspec.structs.replace(
+            self.record, progress=1.0, step=step, files=files, notes=dict(notes or {})
+        )
         self._conclude(status, sentence)
         shutil.rmtree(self.scratch, ignore_errors=True)
 
@@ -436,7 +445,7 @@ def row_of(folder: Path) -> Row:
 def columns(record: Record) -> dict[str, Any]:
     """What the index keeps of a record."""
     fields = msgspec.structs.asdict(record)
-    del fields["provenance"], fields["files"]
+    del fields["provenance"], fields["notes"], fields["files"]
     return fields
 
 
