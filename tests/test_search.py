@@ -94,7 +94,7 @@ def test_the_logistic_loss_is_searched_at_its_own_targets(xor):
 def test_a_network_too_narrow_to_interpolate_is_refused(xor):
     with pytest.raises(ft.FlattestError, match="wider network"):
         search_flattest(ft.MLP(1), xor, 0)
-    with pytest.raises(ft.FlattestError, match="widen"):
+    with pytest.raises(ft.FlattestError, match="wider network"):
         bad_interpolator(ft.MLP(2), xor, wrong=10)
     with pytest.raises(ft.FlattestError, match="distribution"):
         bad_interpolator(ft.MLP(WIDTH), ft.Dataset(xor.x, xor.y), wrong=10)

@@ -52,7 +52,12 @@ from flattest.multi_index import (  # noqa: E402
     population_loss,
     span_correlation,
 )
-from flattest.search import SearchResult, bad_interpolator, search_flattest  # noqa: E402
+from flattest.search import (  # noqa: E402
+    SearchResult,
+    bad_interpolator,
+    interpolate,
+    search_flattest,
+)
 from flattest.sharpness import Measure, trace  # noqa: E402
 from flattest.stability import (  # noqa: E402
     FlattestImplementation,
@@ -115,6 +120,7 @@ __all__ = [
     "flattest_rescaling",
     "gd",
     "inner_weights",
+    "interpolate",
     "known_lower_bound",
     "label_noise_sgd",
     "least_population_loss",

@@ -75,13 +75,7 @@ def search_flattest(
     of the trace under W1, b1 → ∞, which changes no output, and scales the result up at the end.
     """
     problem = _Problem(model, data, resolve_loss(loss))
-    theta = problem.flatten(problem.starting_point(start))
-    theta = _retract(problem, theta, iterations=500)
-    if problem.error(theta) > INTERPOLATES:
-        raise FlattestError(
-            f"The start does not lead to an interpolator (error {problem.error(theta):.1e} after "
-            "Gauss–Newton); take a wider network or another start."
-        )
+    theta = _interpolator(problem, start)
     first, history, status, done = problem.endpoint(theta), [], "budget", 0
     stages = smoothing if problem.smooths else (0.0,)
     for tau in stages:
@@ -95,6 +89,14 @@ def search_flattest(
     last = problem.endpoint(theta)
     path = np.concatenate(history)
     return SearchResult(problem.numpy(theta), first, last, status, done, path)
+
+
+def interpolate(
+    model: MLP, data: Dataset, start: Params | int = 0, loss: "str | Loss" = "mse"
+) -> Params:
+    """An interpolator of `data`, by Gauss–Newton from `start` (parameters, or a seed)."""
+    problem = _Problem(model, data, resolve_loss(loss))
+    return problem.numpy(_interpolator(problem, start))
 
 
 def bad_interpolator(
@@ -111,10 +113,7 @@ def bad_interpolator(
     fresh = ~(x[:, None, :] == data.x[None]).all(-1).any(1)
     poisoned = Dataset(np.vstack([data.x, x[fresh]]), np.concatenate([data.y, -y[fresh]]))
     problem = _Problem(model, poisoned, resolve_loss(loss), train_x=data.x)
-    theta = _retract(problem, problem.flatten(model.init(data.d, seed)), iterations=500)
-    if problem.error(theta) > INTERPOLATES:
-        raise FlattestError(f"Width {model.width} cannot fit {poisoned.n} points; widen it.")
-    return problem.numpy(theta)
+    return problem.numpy(_interpolator(problem, seed))
 
 
 class _Problem:
@@ -211,6 +210,17 @@ class _Smoothed(MLP, frozen=True, kw_only=True):
     @classmethod
     def of(cls, model: MLP, tau) -> "_Smoothed":
         return cls(**msgspec.structs.asdict(model), tau=tau)
+
+
+def _interpolator(problem: _Problem, start: Params | int):
+    theta = problem.flatten(problem.starting_point(start))
+    theta = _retract(problem, theta, iterations=500)
+    if problem.error(theta) > INTERPOLATES:
+        raise FlattestError(
+            f"No interpolator was found from this start (error {problem.error(theta):.1e} after "
+            f"Gauss–Newton); {problem.data.n} points may need a wider network or another start."
+        )
+    return theta
 
 
 def _retract(problem: _Problem, theta, iterations: int = 20, goal: float = 1e-13):

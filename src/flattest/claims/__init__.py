@@ -113,6 +113,11 @@ def worst(parts: Iterable[Measured]) -> Measured:
     )
 
 
+def provided(headline: Measured, *conditions: Measured) -> Measured:
+    """The headline where it and every condition are met, else the first that is not."""
+    return next((part for part in (headline, *conditions) if not part.met), headline)
+
+
 @dataclass(frozen=True)
 class Claim:
     """A statement of a paper with the check that can refute it.
