@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from distributed import LocalCluster
 
 from flattest import runner
 from flattest.errors import FlattestError
@@ -150,9 +151,18 @@ def test_an_unreachable_scheduler_is_one_sentence(store, monkeypatch):
     assert {run.status for run in store.runs()} == {"pending"}
 
 
+def test_a_scheduler_that_exists_is_used(store):
+    e = experiment_of("t/square", Square(), 3, AtMost(series="square", value=9))
+    quiet = {"processes": False, "dashboard_address": None, "protocol": "tcp"}
+    with LocalCluster(n_workers=1, threads_per_worker=2, **quiet) as cluster:
+        (judgement,) = runner.run([e], "quick", store, scheduler=cluster.scheduler_address)
+    assert judgement.met
+    assert [run.status for run in judgement.runs] == ["finished"] * 3
+
+
 def test_a_killed_runner_resumes_where_it_was(tmp_path):
     for expected in (-signal.SIGKILL, 0):
-        assert start(tmp_path, workers=1, dies=10).wait(60) == expected
+        assert start(tmp_path, workers=1, dies=10).wait(180) == expected
     assert_each_step_was_taken_once_with_the_same_result(tmp_path, walk(tmp_path, dies=10))
 
 
@@ -179,11 +189,11 @@ def test_a_runner_killed_with_its_workers_at_work_leaves_nothing_behind(tmp_path
 def test_two_runners_on_one_store_share_the_work(tmp_path):
     e = walk(tmp_path, pause=0.02)
     pair = [start(tmp_path, workers=1, pause=0.02) for _ in range(2)]
-    assert [process.wait(60) for process in pair] == [0, 0]
+    assert [process.wait(180) for process in pair] == [0, 0]
     assert_each_step_was_taken_once_with_the_same_result(tmp_path, e)
 
 
-def wait_for(condition, seconds=30):
+def wait_for(condition, seconds=120):
     deadline = time.time() + seconds
     while not condition():
         assert time.time() < deadline, "waited in vain"

@@ -9,6 +9,7 @@ once, and the results are those of an undisturbed run.
 import contextlib
 import fnmatch
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -204,7 +205,7 @@ def cluster(workers: int, scheduler: str | None) -> Iterator[Any]:
             dashboard_address=None,
             silence_logs=logging.CRITICAL,
             memory_limit=0,
-            env=WORKER_ENVIRONMENT,
+            env=WORKER_ENVIRONMENT | dict(os.environ),
         )
         stack.enter_context(processes)
         yield stack.enter_context(Client(processes))

@@ -12,6 +12,7 @@
 Every file is written whole or not at all, and nothing is pickled.
 """
 
+import contextlib
 import hashlib
 import math
 import shutil
@@ -70,6 +71,7 @@ __all__ = [
 ENGINE_VERSION = 1
 
 HEARTBEAT = 5.0  # seconds between two signs of life of a claim
+TAKEN_OVER = "Another process took it over."
 DONE = frozenset({"finished", "diverged", "stagnated"})
 
 
@@ -410,19 +412,16 @@ class Claim:
 
     def _change(self, **fields: Any) -> None:
         if self.lost is None and not self.store.index.change(self.key, self.owner, **fields):
-            self.lost = "Another process took it over."
+            self.lost = TAKEN_OVER
         if self.lost is not None:
             raise LeaseLost(f"The run {self.key} is no longer ours: {self.lost}")
 
     def _beat(self) -> None:
-        while not self._over.wait(HEARTBEAT):
-            try:
+        while self.lost is None and not self._over.wait(HEARTBEAT):
+            # A fault that lasts is reported by the next progress; one that passes is none.
+            with contextlib.suppress(StoreError):
                 if not self.store.index.change(self.key, self.owner, heartbeat=time.time()):
-                    self.lost = "Another process took it over."
-            except FlattestError as error:
-                self.lost = str(error)
-            if self.lost is not None:
-                return
+                    self.lost = TAKEN_OVER
 
 
 def read_record(folder: Path) -> Record:
