@@ -1,3 +1,4 @@
+import json
 import math
 
 import pytest
@@ -5,6 +6,7 @@ import pytest
 from flattest import claims
 from flattest.claims import Measured, at_least, at_most, cite, claim, equal, worst
 from flattest.claims.markdown import cells, page, row
+from flattest.cli import main
 from flattest.errors import FlattestError
 
 
@@ -143,3 +145,57 @@ def test_rounding_errors_are_not_printed():
     assert cells(equal(3e-16, 0.0, 1e-12)) == ("< 1e-12", "= 0", "1e-12")
     interval = Measured(1.0, 1.0, "≥", 0.0, interval=(0.5, 1.5))
     assert cells(interval) == ("1 [0.5, 1.5]", "≥ 1", "0")
+
+
+def verified(*arguments):
+    return main(["verify", *arguments, "--workers", "1"])
+
+
+def test_verify_exits_0_only_when_every_status_is_the_expected_one(capsys):
+    register("good", lambda: equal(1, 1, 0))
+    register("misprint", lambda: equal(2, 1, 0), reading="as printed")
+    assert verified() == 0
+    assert "fails as printed" in capsys.readouterr().out
+    register("bad", lambda: at_most(2, 1, note="because"))
+    assert verified() == 1
+    shown = capsys.readouterr().out
+    assert "because" in shown
+    assert "3 claims, 1 not as expected" in shown
+    assert verified("good") == 0
+
+
+def test_a_misprint_that_does_not_fail_fails_the_command():
+    register("misprint", lambda: equal(1, 1, 0), reading="as printed")
+    assert verified() == 1
+
+
+def test_verify_prints_json_with_the_numbers(capsys):
+    register("good", lambda: equal(1.5, 1.5, 0, note="n"))
+    assert verified("--json") == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert (row["status"], row["measured"]["value"], row["note"]) == ("holds", 1.5, "n")
+
+
+def test_verify_lists_without_checking(capsys):
+    register("broken", lambda: 1 / 0)
+    assert verified("--list") == 0
+    assert "wen2023/broken" in capsys.readouterr().out
+    assert verified("--list", "--json") == 0
+    assert json.loads(capsys.readouterr().out)[0]["expected"] == "holds"
+
+
+def test_verify_fast_leaves_out_the_long_ones(capsys):
+    register("short", lambda: equal(1, 1, 0))
+    register("long", lambda: 1 / 0, cost="full")
+    assert verified("--fast") == 0
+    assert "long" not in capsys.readouterr().out
+
+
+def test_verify_writes_the_page_from_the_whole_ledger_only(tmp_path, capsys):
+    register("good", lambda: equal(1, 1, 0))
+    file = tmp_path / "claims.md"
+    assert verified("--write", str(file)) == 0
+    assert "| `good` |" in file.read_text()
+    assert verified("--fast", "--write", str(file)) == 2
+    assert "whole ledger" in capsys.readouterr().err
+    assert verified("nothing") == 2

@@ -1,0 +1,108 @@
+"""Check the papers' claims, one by one, and say which hold.
+
+Every numbered statement of the source papers is a check that can fail: the exit code is 0 when each
+entry has the status the ledger expects (a misprint is expected to fail as printed), else 1.
+
+Examples:
+
+    flattest verify                               the whole ledger
+    flattest verify --fast                        without the entries that take minutes
+    flattest verify theorem-4.1                   entries whose name contains this
+    flattest verify 'wen2023/lemma-a.1*' --json   for a program to read
+    flattest verify --list                        what there is, unchecked
+    flattest verify --write docs/claims.md        the whole ledger as a page
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from flattest.claims import Claim, Outcome, ledger, verify
+from flattest.claims.markdown import cells, page
+from flattest.cli._options import Json, console, print_json
+from flattest.errors import FlattestError
+
+Pattern = Annotated[
+    str,
+    tyro.conf.Positional,
+    tyro.conf.arg(metavar="PATTERN", help="Part of a name, or a pattern such as '*lemma-a*'."),
+]
+Listing = Annotated[bool, tyro.conf.arg(name="list", help="Name the claims, check nothing.")]
+Fast = Annotated[bool, tyro.conf.arg(help="Leave out the entries that take minutes.")]
+Write = Annotated[
+    Path | None, tyro.conf.arg(metavar="FILE", help="Also write the ledger as a Markdown page.")
+]
+Workers = Annotated[
+    int | None,
+    tyro.conf.arg(metavar="N", help="Processes; one a core by default, 1 for this one alone."),
+]
+
+
+def command(
+    pattern: Pattern = "*",
+    listing: Listing = False,
+    fast: Fast = False,
+    write: Write = None,
+    workers: Workers = None,
+    as_json: Json = False,
+) -> int:
+    if write and (fast or pattern != "*"):
+        raise FlattestError("--write needs the whole ledger: give no pattern and no --fast.")
+    entries = ledger(pattern, "fast" if fast else "full")
+    if listing:
+        return show_list(entries, as_json)
+    outcomes = list(watched(verify(entries, workers), len(entries)))
+    if as_json:
+        print_json(outcomes)
+    else:
+        console().print(table(outcomes))
+    if write:
+        write.write_text(page(outcomes), encoding="utf-8")
+    return 0 if all(outcome.as_expected for outcome in outcomes) else 1
+
+
+def watched(outcomes: Iterable[Outcome], total: int) -> Iterable[Outcome]:
+    """The outcomes as they come, with a bar on the error stream."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("verifying", total=total)
+        for outcome in outcomes:
+            progress.update(task, advance=1, description=escape(outcome.id))
+            yield outcome
+
+
+def show_list(entries: list[Claim], as_json: bool) -> int:
+    fields = ("id", "statement", "source", "evidence", "cost", "expected")
+    if as_json:
+        print_json([{name: getattr(entry, name) for name in fields} for entry in entries])
+        return 0
+    grid = Table("claim", "evidence", "cost", "expected", "statement", box=None, pad_edge=False)
+    for entry in entries:
+        words = (entry.id, entry.evidence, entry.cost, entry.expected, entry.statement)
+        grid.add_row(*map(escape, words))
+    console().print(grid)
+    return 0
+
+
+def table(outcomes: list[Outcome]) -> Table:
+    grid = Table("", "claim", "status", "value", "bound", "tolerance", box=None, pad_edge=False)
+    for outcome in outcomes:
+        mark = "[green]✓[/]" if outcome.as_expected else "[red]✗[/]"
+        status = outcome.status if outcome.as_expected else f"[red]{outcome.status}[/]"
+        grid.add_row(mark, outcome.id, status, *map(escape, cells(outcome.measured)))
+        if not outcome.as_expected:
+            grid.add_row("", f"  {escape(outcome.note)}", f"expected: {outcome.expected}")
+    wrong = sum(not outcome.as_expected for outcome in outcomes)
+    grid.caption = f"{len(outcomes)} claims, {wrong} not as expected"
+    return grid
