@@ -10,8 +10,8 @@ import numpy as np
 from flattest.algorithms import Phase
 from flattest.losses import MSE, HalfMSE, Logistic
 from flattest.models import MLP
-from flattest.train.kernels import batches, common, single
-from flattest.train.kernels.simd import VECTOR_BYTES
+from flattest.train.kernels import batches, common, sim_bn, single
+from flattest.train.kernels.simd import BLOCK, PANEL, VECTOR_BYTES
 from flattest.train.order import stream_seed
 from flattest.train.state import Problem, State
 
@@ -72,16 +72,16 @@ def _run(problem: Problem, phase: Phase, state: State, epochs: int):
         state.phase_epoch * phase.steps_per_epoch(n),
         bool(state.changed),
     )
-    layout = _Tiled if _one_by_one(problem.model, phase, n) else _Flat
-    trained = layout(problem.model, problem.data, state.params)
+    trained = _layout(problem.model, phase, n)(problem.model, problem.data, state.params)
     halt = trained.run(*settings, clock)
     return trained.params(), halt
 
 
-def _one_by_one(model: MLP, phase: Phase, n: int) -> bool:
-    """Whether the kernel for single samples applies."""
-    batch = n if phase.batch is None else phase.batch
-    return batch == 1 and model.norm != "sim_bn"
+def _layout(model: MLP, phase: Phase, n: int):
+    """Single samples have kernels of their own."""
+    if phase.steps_per_epoch(n) < n:
+        return _Flat
+    return _Normalized if model.norm == "sim_bn" else _Tiled
 
 
 class _Tiled:
@@ -92,7 +92,7 @@ class _Tiled:
         x = _augmented(data.x, model.bias)
         y = np.ascontiguousarray(data.y, np.float64)
         self.data = x.astype(dtype), (x @ x.T).astype(dtype), y
-        self.W = _tiles(_first_layer(model, params))
+        self.W = _tiles(_first_layer(model, params), VECTOR_BYTES // dtype.itemsize)
         hidden = params["W2"] if model.depth == 3 else np.empty((0, 0), dtype)
         self.W2 = np.array(hidden.T, order="C")
         self.a = params[f"W{model.depth}"].copy()
@@ -105,6 +105,33 @@ class _Tiled:
         first = _rows(self.W, self.a.size)
         rest = {"W2": self.W2.T, f"W{self.model.depth}": self.a}
         return _named(self.model, first, rest, self.b)
+
+
+class _Normalized:
+    """Parameters as `sim_bn` has them: (W1, b1) in tiles, everything padded by 0."""
+
+    def __init__(self, model: MLP, data, params):
+        self.model, dtype = model, params["W1"].dtype
+        self.y = np.ascontiguousarray(data.y, np.float64)
+        x = _augmented(data.x, model.bias).astype(dtype)
+        self.inputs = x.shape[1]
+        self.x = _padded(x, 1, BLOCK)
+        blocks = _padded(self.x, 0, BLOCK).reshape(-1, BLOCK, self.x.shape[1])
+        by_input = self.x.reshape(len(x), -1, BLOCK).transpose(1, 0, 2)
+        self.panels = blocks.transpose(0, 2, 1).copy(), by_input.copy()
+        lanes = PANEL * VECTOR_BYTES // dtype.itemsize
+        self.W = _tiles(_padded(_first_layer(model, params), 1, BLOCK), lanes)
+        self.gamma, self.a = (_padded(params[k], 0, lanes) for k in ("gamma", "W2"))
+        self.b = np.full(1, params["b_out"] if model.output_bias else 0, dtype)
+
+    def run(self, *settings):
+        theta = self.W, self.gamma, self.a, self.b
+        return sim_bn.run(theta, self.x, self.panels, self.y, *settings)
+
+    def params(self) -> dict[str, np.ndarray]:
+        m = self.model.width
+        first = _rows(self.W, m)[:, : self.inputs]
+        return _named(self.model, first, {"gamma": self.gamma[:m], "W2": self.a[:m]}, self.b)
 
 
 class _Flat:
@@ -154,15 +181,18 @@ def _augmented(x: np.ndarray, bias: bool) -> np.ndarray:
     return np.column_stack([x, np.ones(len(x))]) if bias else np.ascontiguousarray(x)
 
 
-def _tiles(weights: np.ndarray) -> np.ndarray:
+def _padded(array: np.ndarray, axis: int, multiple: int) -> np.ndarray:
+    """A copy with zeros after it, so that the axis is a multiple."""
+    widths = [(0, 0)] * array.ndim
+    widths[axis] = 0, -array.shape[axis] % multiple
+    return np.pad(array, widths)
+
+
+def _tiles(weights: np.ndarray, lanes: int) -> np.ndarray:
     """(neurons, inputs) → (tiles, inputs, lanes), on a vector boundary, padded by 0."""
-    neurons, inputs = weights.shape
-    lanes = VECTOR_BYTES // weights.itemsize
-    count = -(-neurons // lanes)
-    padded = np.zeros((count * lanes, inputs), weights.dtype)
-    padded[:neurons] = weights
-    tiled = _aligned((count, inputs, lanes), weights.dtype)
-    tiled[...] = padded.reshape(count, lanes, inputs).transpose(0, 2, 1)
+    tall = _padded(weights, 0, lanes)
+    tiled = _aligned((len(tall) // lanes, weights.shape[1], lanes), weights.dtype)
+    tiled[...] = tall.reshape(-1, lanes, weights.shape[1]).transpose(0, 2, 1)
     return tiled
 
 

@@ -112,6 +112,82 @@ def sweep_tile(typingctx, tile, weights, scale, updates, x_old, x_new, products)
     return signature, generate
 
 
+PANEL = 2
+"""Vectors side by side in a panel product: 8 × 2 accumulators keep both multipliers busy."""
+
+
+@intrinsic
+def panel_product(typingctx, left, panel, result):
+    """result[8 b + i] = Σ_k left[b, k, i] · panel[k]; rows of panel and result are PANEL vectors.
+
+    left: (blocks, length, 8). panel: (≥ length, lanes). result: (≥ 8 blocks, lanes).
+    """
+
+    def generate(context, builder, sig, args):
+        index = ir.IntType(64)
+        vectors = _Vectors(context, builder, panel.dtype)
+        left_, panel_, result_ = (
+            context.make_array(kind)(context, builder, value)
+            for kind, value in zip(sig.args, args, strict=True)
+        )
+        blocks, length = (builder.extract_value(left_.shape, axis) for axis in (0, 1))
+        lanes = [ir.Constant(index, vectors.lanes * v) for v in range(PANEL)]
+        row = ir.Constant(index, vectors.lanes * PANEL)
+        cells = [(i, v) for i in range(BLOCK) for v in range(PANEL)]
+        sums = {cell: cgutils.alloca_once(builder, vectors.type) for cell in cells}
+        with cgutils.for_range(builder, blocks) as block:
+            for cell in cells:
+                builder.store(vectors.zero(), sums[cell])
+            start = builder.mul(block.index, length)
+            with cgutils.for_range(builder, length) as step:
+                at = builder.mul(builder.add(start, step.index), ir.Constant(index, BLOCK))
+                base = builder.mul(step.index, row)
+                p = [vectors.load(panel_.data, builder.add(base, lane)) for lane in lanes]
+                for i in range(BLOCK):
+                    offset = builder.add(at, ir.Constant(index, i))
+                    factor = vectors.spread_from(left_.data, offset)
+                    for v in range(PANEL):
+                        total = vectors.fma(factor, p[v], builder.load(sums[i, v]))
+                        builder.store(total, sums[i, v])
+            top = builder.mul(block.index, ir.Constant(index, BLOCK))
+            for i, v in cells:
+                base = builder.mul(builder.add(top, ir.Constant(index, i)), row)
+                vectors.store(builder.load(sums[i, v]), result_.data, builder.add(base, lanes[v]))
+        return context.get_dummy_value()
+
+    return void(left, panel, result), generate
+
+
+@intrinsic
+def leaky_moments(typingctx, h, count, low, squares):
+    """For σ(t) = t, or low · t where t ≤ 0: h ← σσ′(h), squares = Σ σ(h)² over the rows of h."""
+
+    def generate(context, builder, sig, args):
+        index = ir.IntType(64)
+        vectors = _Vectors(context, builder, h.dtype)
+        rows = context.make_array(sig.args[0])(context, builder, args[0])
+        out = context.make_array(sig.args[3])(context, builder, args[3])
+        one = vectors.spread(ir.Constant(vectors.element, 1.0))
+        below = vectors.spread(args[2])
+        row = ir.Constant(index, vectors.lanes * PANEL)
+        for v in range(PANEL):
+            lane = ir.Constant(index, vectors.lanes * v)
+            total = cgutils.alloca_once_value(builder, vectors.zero())
+            builder.store(vectors.zero(), total)
+            with cgutils.for_range(builder, args[1]) as step:
+                at = builder.add(builder.mul(step.index, row), lane)
+                t = vectors.load(rows.data, at)
+                on = builder.fcmp_ordered(">", t, vectors.zero())
+                gain = builder.select(on, one, below)
+                r = builder.fmul(t, gain)
+                vectors.store(builder.fmul(r, gain), rows.data, at)
+                builder.store(vectors.fma(r, r, builder.load(total)), total)
+            vectors.store(builder.load(total), out.data, lane)
+        return context.get_dummy_value()
+
+    return void(h, intp, h.dtype, squares), generate
+
+
 @intrinsic
 def power_of_two(typingctx, exponent):
     """2.0 ** exponent for an int64 within the range of normal float64 numbers."""
