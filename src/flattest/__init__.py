@@ -13,7 +13,7 @@ from flattest.bounds import (  # noqa: E402
     path_norm,
 )
 from flattest.certificate import Certificate  # noqa: E402
-from flattest.data import (  # noqa: E402  # noqa: E402
+from flattest.data import (  # noqa: E402
     Ball,
     Circle,
     CompleteXor,
@@ -68,7 +68,7 @@ from flattest.stability import (  # noqa: E402
     upper_top_eigenvalue,
     weighted_total_variation,
 )
-from flattest.symmetry import (  # noqa: E402  # noqa: E402
+from flattest.symmetry import (  # noqa: E402
     Rescaling,
     flattest_rescaling,
     orbit_weights,
