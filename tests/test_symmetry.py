@@ -15,6 +15,7 @@ from flattest.data import Dataset
 from flattest.errors import FlattestError
 from flattest.losses import loss as resolve_loss
 from flattest.models import MLP
+from flattest.sharpness import trace
 from flattest.symmetry import flattest_rescaling, masses, rescaled, sharpened
 
 ACTIVATIONS = {"relu": 1, "leaky_relu:0.1": 1, "quadratic": 2, "relu^3": 3}
@@ -49,6 +50,7 @@ def test_the_rescaled_network_is_the_same_function_with_trace_s_min(activation, 
     assert np.asarray(same) == pytest.approx(data.y, rel=1e-10, abs=1e-12)
     assert dense_trace(model, params, data) == pytest.approx(found.original, rel=1e-10)
     assert dense_trace(model, found.params, data) == pytest.approx(found.value, rel=1e-10)
+    assert float(trace(model, found.params, data)) == pytest.approx(found.value, rel=1e-10)
     assert found.value <= found.original
     assert found.certificate.holds
     assert masses(model, found.params, data).imbalance() <= 1e-12

@@ -111,8 +111,7 @@ def gaussian_moments(first: str, W, second: str, V) -> np.ndarray:
 def population_loss(W, a, distribution: MultiIndex, activation: str) -> float:
     """E (f(x) − y)² = E y² − 2 a·k + aᵀ K a in closed form (App. B), noise included."""
     power, k, K = _quadratic_form(W, distribution, activation)
-    a = np.asarray(a)
-    return float(power - 2 * a @ k + a @ K @ a)
+    return _loss(power, k, K, np.asarray(a))
 
 
 def least_population_loss(W, distribution: MultiIndex, activation: str) -> tuple[float, np.ndarray]:
@@ -122,13 +121,18 @@ def least_population_loss(W, distribution: MultiIndex, activation: str) -> tuple
     """
     power, k, K = _quadratic_form(W, distribution, activation)
     a = cho_solve(cho_factor(K + 1e-12 * np.trace(K) * np.eye(len(k))), k)
-    return float(power - 2 * a @ k + a @ K @ a), a
+    return _loss(power, k, K, a), a
 
 
 def signal_power(distribution: MultiIndex) -> float:
     """E y² without the noise: the loss of f = 0 on clean labels."""
     V, alpha = distribution.teacher
     return float(alpha @ gaussian_moments(distribution.link, V, distribution.link, V) @ alpha)
+
+
+def _loss(power, k, K, a) -> float:
+    # Rounding may leave a loss of 0 at −1e-16.
+    return max(0.0, float(power - 2 * a @ k + a @ K @ a))
 
 
 def _quadratic_form(W, distribution: MultiIndex, activation: str):
