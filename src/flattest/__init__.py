@@ -8,6 +8,7 @@ from flattest.activations import Activation, activation, register_activation  # 
 from flattest.algorithms import Phase, StepChange, gd, label_noise_sgd, sam, sgd  # noqa: E402
 from flattest.bounds import (  # noqa: E402
     Bound,
+    flatness_gap,
     known_lower_bound,
     lower_bound,
     path_norm,
@@ -115,6 +116,7 @@ __all__ = [
     "complete_xor",
     "dual_bound",
     "flattest_implementation",
+    "flatness_gap",
     "flattest_interpolator",
     "flattest_interpolators",
     "flattest_rescaling",

@@ -23,6 +23,7 @@ from flattest.errors import FlattestError
 from flattest.losses import Loss
 from flattest.losses import loss as resolve_loss
 from flattest.models import MLP, Model, Params
+from flattest.sharpness import trace
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,14 @@ def known_lower_bound(model: Model, data: Dataset, loss: str | Loss = "mse") -> 
     kappa = float(np.min(loss.curvature(t, data.y)))
     least = 1 + _least_over_shifts(floor.of, t) if model.output_bias else floor.of(t)
     return Bound(kappa * least, floor.reference, floor.attained)
+
+
+def flatness_gap(model: Model, params: Params, data: Dataset, loss: str | Loss = "mse") -> float:
+    """Tr ∇²L divided by its lower bound: how far from the flattest possible, 1 at the flattest."""
+    bound = lower_bound(model, data, loss)
+    if bound.value == 0:
+        raise FlattestError("The least sharpness on these data is 0, so there is no ratio to it.")
+    return float(trace(model, params, data, loss)) / bound.value
 
 
 def _finite_targets(loss: Loss, y: np.ndarray) -> np.ndarray:

@@ -1,0 +1,109 @@
+"""Extreme points: which inputs are vertices of their convex hull, and what separates them."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import linprog
+
+from flattest.errors import FlattestError
+
+EASY_MARGIN = 1e-3
+LEAST_MARGIN = 1e-12
+
+
+@dataclass(frozen=True)
+class Separation:
+    """Unit vectors w_i (rows of `w`) and margin_i = min_{j≠i} w_i·(x_i − x_j) > 0."""
+
+    w: np.ndarray
+    margin: np.ndarray
+
+
+def separate(x: np.ndarray, names: np.ndarray | None = None) -> Separation:
+    """w_i with w_i·x_i > w_i·x_j for all j ≠ i, which exist exactly for a set of extreme points
+    (wen2023, Definition 4.1). Raises for the first row that is not extreme, by its name.
+
+    Distinct points of {−1, 1}^d have w_i = x_i/√d, with its margin 2/√d to all other points of the
+    hypercube, given or not. Otherwise directions that often do are tried first: x_i itself (inputs
+    on a sphere), x_i minus the mean, and the same for whitened inputs (inputs on an ellipsoid). A
+    linear program decides the rest.
+    """
+    x = np.asarray(x, float)
+    n, d = x.shape
+    if np.isin(x, [-1.0, 1.0]).all() and len(np.unique(x, axis=0)) == n:
+        return Separation(x / np.sqrt(d), np.full(n, 2 / np.sqrt(d)))
+    if n == 1:
+        return Separation(np.eye(1, d), np.ones(1))
+    best = _best_of([_margins(x, w) for w in _likely_directions(x)])
+    scale = np.linalg.norm(x - x.mean(axis=0), axis=1).max()
+    w, margin = best.w.copy(), best.margin.copy()
+    for i in np.flatnonzero(margin <= EASY_MARGIN * scale):
+        direction, found = widest_separation(x, i)
+        if found > margin[i]:
+            w[i], margin[i] = direction, found
+        if margin[i] <= LEAST_MARGIN * scale:
+            name = i if names is None else names[i]
+            raise FlattestError(
+                f"Input x[{name}] lies in the convex hull of the others, so the inputs are not a "
+                "set of extreme points and no memorizer is known."
+            )
+    return Separation(w, margin)
+
+
+def is_extreme(x: np.ndarray) -> np.ndarray:
+    """For each row, whether it is a vertex of the convex hull of all rows (copies are not)."""
+    x = np.asarray(x, float)
+    if len(x) == 1:
+        return np.ones(1, bool)
+    scale = np.linalg.norm(x - x.mean(axis=0), axis=1).max()
+    return np.array(
+        [widest_separation(x, i)[1] > LEAST_MARGIN * scale for i in range(len(x))], bool
+    )
+
+
+def widest_separation(x: np.ndarray, i: int) -> tuple[np.ndarray, float]:
+    """The linear program max ε s.t. w·(x_i − x_j) ≥ ε for j ≠ i, |w[k]| ≤ 1, with w then made a
+    unit vector and its margin measured anew; margin 0 means that x_i is not extreme."""
+    n, d = x.shape
+    differences = x[i] - np.delete(x, i, axis=0)
+    scale = np.abs(differences).max()
+    if scale == 0:
+        return np.zeros(d), 0.0
+    constraints = np.column_stack([-differences / scale, np.ones(n - 1)])
+    solution = linprog(
+        np.append(np.zeros(d), -1.0),
+        A_ub=constraints,
+        b_ub=np.zeros(n - 1),
+        bounds=[(-1, 1)] * d + [(0, None)],
+        method="highs",
+    )
+    if not solution.success:
+        raise FlattestError(f"The linear program for input x[{i}] failed: {solution.message}")
+    norm = np.linalg.norm(solution.x[:d])
+    if norm == 0:
+        return np.zeros(d), 0.0
+    w = solution.x[:d] / norm
+    return w, float((differences @ w).min())
+
+
+def _likely_directions(x: np.ndarray) -> list[np.ndarray]:
+    centred = x - x.mean(axis=0)
+    covariance = centred.T @ centred / len(x)
+    return [x, centred, centred @ np.linalg.pinv(covariance, hermitian=True)]
+
+
+def _margins(x: np.ndarray, w: np.ndarray) -> Separation:
+    norms = np.linalg.norm(w, axis=1, keepdims=True)
+    w = w / np.where(norms > 0, norms, 1)
+    products = w @ x.T
+    own = np.diagonal(products).copy()
+    np.fill_diagonal(products, -np.inf)
+    return Separation(w, own - products.max(axis=1))
+
+
+def _best_of(candidates: list[Separation]) -> Separation:
+    margins = np.array([candidate.margin for candidate in candidates])
+    choice = margins.argmax(axis=0)
+    rows = np.arange(len(choice))
+    w = np.array([candidate.w for candidate in candidates])
+    return Separation(w[choice, rows], margins[choice, rows])
