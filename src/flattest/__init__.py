@@ -76,6 +76,7 @@ from flattest.symmetry import (  # noqa: E402
     rescaled,
     sharpened,
 )
+from flattest.train import Log, Progress, Run, train, train_many  # noqa: E402
 
 __all__ = [
     "MLP",
@@ -95,13 +96,16 @@ __all__ = [
     "HalfMSE",
     "Init",
     "Interpolator",
+    "Log",
     "Logistic",
     "Measure",
     "Model",
     "Phase",
     "Population",
+    "Progress",
     "QuadraticForm",
     "Rescaling",
+    "Run",
     "SearchResult",
     "SingleIndex",
     "StepChange",
@@ -147,6 +151,8 @@ __all__ = [
     "stable_variation",
     "sum_of_single_index",
     "trace",
+    "train",
+    "train_many",
     "univariate",
     "upper_top_eigenvalue",
     "weighted_total_variation",

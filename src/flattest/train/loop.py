@@ -144,7 +144,7 @@ def _numbers(phase: Phase) -> _Numbers:
 
 def _inputs(problem: Problem, phase: Phase, state: State, count: int, chunk: int) -> tuple:
     """Arguments of the compiled loop; order and signs are padded to `chunk` epochs."""
-    data, dtype = problem.data, next(iter(state.params.values())).dtype
+    data, dtype = problem.data, state.dtype
     order = np.zeros((chunk, data.n), np.int32)
     if phase.batch is None:
         order[:] = np.arange(data.n)

@@ -47,3 +47,8 @@ class State:
     phase_epoch: int = 0
     changed: bool = False
     halt: Halt | None = None
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The run's precision."""
+        return next(iter(self.params.values())).dtype
