@@ -114,9 +114,7 @@ def _read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
 
 def _float64(path: Path, name: str, value: np.ndarray) -> np.ndarray:
     if not np.issubdtype(value.dtype, np.floating) and not np.issubdtype(value.dtype, np.integer):
-        raise FlattestError(
-            f"{name} in {path} has the type {value.dtype}; it must be real numbers."
-        )
+        raise FlattestError(f"{name} in {path} is of type {value.dtype}, not real numbers.")
     return value.astype(np.float64)
 
 

@@ -195,10 +195,10 @@ def sim_ln_memorizer(
     would cost more than 1, and u = 2ε at s = 0, which costs 1 instead of 0.
     """
     points, t = distinct_inputs(data, loss)
+    model = MLP(_width(width, len(t)), bias=True, norm="sim_ln", epsilon=epsilon)
     norms = np.sqrt((points.x**2).sum(axis=1) + 1)
     right_r, right_u = _sim_ln_constants(norms * np.abs(t), epsilon)
     r, u = right_r if r is None else r, right_u if u is None else u
-    model = MLP(_width(width, len(t)), bias=True, norm="sim_ln", epsilon=epsilon)
     params = _one_hot_layer(points.x, separate(points.x, points.names), u, t, data.d)
     params["W2"] = r * t
     return _construction("wen2023 Theorem 5.1, Sim-LN memorizer", model, params, data, loss)
@@ -218,9 +218,9 @@ def sim_ln_generalizer(
     W2 = r (−1)^{i+j} |t|: u = 2ε, r = 1 when √(d+1)|t| > ε/2, as in `sim_ln_memorizer`.
     """
     t = _xor_targets(data, loss)
+    model = MLP(_width(width, 4), bias=True, norm="sim_ln", epsilon=epsilon)
     right_r, right_u = _sim_ln_constants(np.array([np.sqrt(data.d + 1) * t]), epsilon)
     r, u = float(right_r[0]) if r is None else r, float(right_u[0]) if u is None else u
-    model = MLP(_width(width, 4), bias=True, norm="sim_ln", epsilon=epsilon)
     patterns, signs = _xor_patterns(data.d)
     params = {"W1": u * patterns, "b1": np.full(4, -u), "W2": r * t * signs}
     return _construction("wen2023 Proposition 5.2, Sim-LN generalizer", model, params, data, loss)

@@ -1,0 +1,38 @@
+"""The training set that `construct` and `certify` are given: a file, or a draw."""
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import tyro
+
+from flattest.data import AnyDistribution, Dataset
+from flattest.errors import FlattestError, unknown
+
+DataFile = Annotated[
+    Path | None,
+    tyro.conf.arg(metavar="FILE.npz", help="Training data: arrays x (n, d) and y (n,)."),
+]
+DistributionName = Annotated[
+    str | None,
+    tyro.conf.arg(metavar="NAME", help="Draw the training data: xor, complete_xor, ball, circle."),
+]
+Points = Annotated[int | None, tyro.conf.arg(help="Number of points to draw.")]
+Dimension = Annotated[int | None, tyro.conf.arg(help="Input dimension to draw.")]
+Seed = Annotated[int, tyro.conf.arg(help="Seed of the draw.")]
+LossName = Annotated[str, tyro.conf.arg(metavar="NAME", help="mse, half_mse or logistic.")]
+
+# (n, d) where they are not given: the paper's, and the smallest round ones for the others.
+_SIZES = {"xor": (100, 30), "complete_xor": (120, 30), "ball": (100, 10), "circle": (20, 2)}
+
+
+def training_set(file: Path | None, name: str | None, n, d, seed: int) -> Dataset:
+    """The data in `file`, or n points of the distribution called `name`."""
+    if file is not None:
+        if name is not None or n is not None or d is not None:
+            raise FlattestError("Give a file of data or a distribution to draw from, not both.")
+        return Dataset.load(file)
+    if name not in _SIZES:
+        raise unknown("distribution", name, _SIZES)
+    n, d = n or _SIZES[name][0], d or _SIZES[name][1]
+    return msgspec.convert({"type": name, "d": d}, AnyDistribution).draw(n, seed)

@@ -1,0 +1,110 @@
+"""Certify parameters from anywhere: do they interpolate, how flat are they, do they generalize?
+
+Prints the interpolation error, Tr ∇²L, its certified lower bound and their ratio (the gap, 1 for a
+flattest network), whether the network memorizes (wen2023, Definition 4.2) and its test error. The
+exit code is 0 when the parameters interpolate to 1e-10 and meet the bound to 1e-9, else 1.
+
+A file from `flattest construct` says all by itself. For other safetensors files with arrays W1,
+b1, W2, … name the training data; the shapes tell the rest, but for the activation and Sim-LN.
+
+Examples:
+
+    flattest certify memorizer.safetensors
+    flattest certify mine.safetensors --data mine.npz --json
+    flattest certify params.safetensors --distribution xor --n 100 --d 30 --norm sim_ln
+"""
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+import tyro
+from rich.table import Table
+
+from flattest.cli._data import (
+    DataFile,
+    Dimension,
+    DistributionName,
+    LossName,
+    Points,
+    Seed,
+    training_set,
+)
+from flattest.cli._options import Json, console, print_json
+from flattest.constructions import Certification, certify
+from flattest.data import Estimate
+from flattest.losses import loss as resolve_loss
+from flattest.models import MLP
+from flattest.parameters import Network, load_network, load_params, model_of
+
+File = Annotated[
+    Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE", help="Parameters as safetensors.")
+]
+ActivationName = Annotated[str, tyro.conf.arg(metavar="NAME", help="σ of a file from elsewhere.")]
+Norm = Annotated[
+    Literal["sim_ln"] | None, tyro.conf.arg(help="Normalization of a file from elsewhere.")
+]
+Epsilon = Annotated[float, tyro.conf.arg(help="Sim-LN's ε of a file from elsewhere.")]
+
+
+def command(
+    file: File,
+    data: DataFile = None,
+    distribution: DistributionName = None,
+    n: Points = None,
+    d: Dimension = None,
+    seed: Seed = 0,
+    loss: LossName = "mse",
+    activation: ActivationName = "relu",
+    norm: Norm = None,
+    epsilon: Epsilon = 1e-5,
+    as_json: Json = False,
+) -> int:
+    if data is None and distribution is None:
+        network = load_network(file)
+    else:
+        params = load_params(file)
+        training = training_set(data, distribution, n, d, seed)
+        model = model_of(params, activation, norm, epsilon)
+        network = Network(model, params, training, resolve_loss(loss))
+    found = certify(network.model, network.params, network.data, network.loss)
+    if as_json:
+        print_json(asdict(found) | {"interpolates": found.interpolates, "flattest": found.flattest})
+    else:
+        console().print(table(network, found))
+    return 0 if found.flattest else 1
+
+
+def table(network: Network, found: Certification) -> Table:
+    grid = Table(box=None, show_header=False, pad_edge=False)
+    bound, gap = found.bound, found.gap
+    rows = {
+        "network": ", ".join(f"{name} {value}" for name, value in settings(network.model)),
+        "interpolation error": f"{found.interpolation_error:.3g}",
+        "trace": f"{found.trace:.12g}",
+        "lower bound": f"{bound.value:.12g} ({bound.reference})" if bound else "none is proven",
+        "gap": f"1 + {gap - 1:.3g}" if gap is not None else "none",
+        "flattest": "yes" if found.flattest else "no",
+        "memorizing": "yes" if found.memorizing else "no",
+        "zero-one test error": estimate(found.test_error),
+        "squared test error": estimate(found.test_mse),
+    }
+    for name, value in rows.items():
+        grid.add_row(name, value)
+    return grid
+
+
+def settings(model: MLP) -> Iterator[tuple[str, Any]]:
+    """The architecture: its width and depth, and whatever is not as usual."""
+    for field in msgspec.structs.fields(model):
+        value = getattr(model, field.name)
+        if field.name in ("width", "depth") or value != field.default:
+            yield field.name, value
+
+
+def estimate(found: Estimate | None) -> str:
+    if found is None:
+        return "unknown: the data name no distribution"
+    return f"{found.value:.6g}" + (" exactly" if found.exact else f" ± {found.stderr:.1g}")

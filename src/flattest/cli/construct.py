@@ -1,0 +1,83 @@
+"""Construct a network from a proof and write it, with its training data, to a file.
+
+The certificate says how its sharpness compares with the proven bound; the exit code is 0 when it
+holds, else 1. Constructions: memorizer, xor-generalizer, head-generalizer, circle-generalizer,
+sim-ln-memorizer, sim-ln-generalizer, sim-bn-optimum, no-bias-xor.
+
+Examples:
+
+    flattest construct memorizer -o memorizer.safetensors
+    flattest construct memorizer --depth 3 --width 500 --data mine.npz -o mine.safetensors
+    flattest construct sim-bn-optimum --n 40 --d 6 -o optimum.safetensors
+    flattest certify memorizer.safetensors     checks the file anew
+"""
+
+import inspect
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from flattest.cli._data import (
+    DataFile,
+    Dimension,
+    DistributionName,
+    LossName,
+    Points,
+    Seed,
+    training_set,
+)
+from flattest.cli._options import console
+from flattest.constructions import construction
+from flattest.errors import FlattestError
+from flattest.losses import loss as resolve_loss
+from flattest.parameters import Network, save_network
+
+Name = Annotated[
+    str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME", help="Which construction.")
+]
+Output = Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="FILE", help="Where to write it.")]
+Depth = Annotated[int | None, tyro.conf.arg(help="Layers D (memorizer).")]
+Width = Annotated[int | None, tyro.conf.arg(help="Neurons a layer; as few as possible by default.")]
+Epsilon = Annotated[float | None, tyro.conf.arg(help="Sim-LN's ε, or the tilt ε of no-bias-xor.")]
+Coordinates = Annotated[
+    int | None, tyro.conf.arg(help="How many coordinates the label depends on (head-generalizer).")
+]
+_DATA = {"sim-bn-optimum": "complete_xor", "circle-generalizer": "circle"}
+
+
+def command(
+    name: Name,
+    output: Output,
+    data: DataFile = None,
+    distribution: DistributionName = None,
+    n: Points = None,
+    d: Dimension = None,
+    seed: Seed = 0,
+    loss: LossName = "mse",
+    depth: Depth = None,
+    width: Width = None,
+    epsilon: Epsilon = None,
+    s: Coordinates = None,
+) -> int:
+    build = construction(name)
+    options = accepted(name, build, depth=depth, width=width, epsilon=epsilon, s=s)
+    drawn = distribution if data or distribution else _DATA.get(name, "xor")
+    training = training_set(data, drawn, n, d, seed)
+    built = build(training, loss=loss, **options)
+    save_network(output, Network(built.model, built.params, training, resolve_loss(loss)))
+    made = f"{output}: width {built.model.width}, depth {built.model.depth}"
+    console().print(f"{made}\n{built.certificate}", markup=False)
+    return 0 if built.certificate.holds else 1
+
+
+def accepted(name: str, build, **given) -> dict[str, Any]:
+    """The options that were given, if the construction has them all, and those it needs."""
+    parameters = inspect.signature(build).parameters
+    options = {key: value for key, value in given.items() if value is not None}
+    for option in options:
+        if option not in parameters:
+            raise FlattestError(f"The construction {name} has no option --{option}.")
+    if "s" in parameters and "s" not in options:
+        raise FlattestError(f"The construction {name} needs --s.")
+    return options
