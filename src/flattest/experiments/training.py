@@ -1,0 +1,74 @@
+"""The task of training one network on one draw of data."""
+
+import math
+from typing import Literal
+
+from flattest.algorithms import Phase
+from flattest.data import AnyDistribution
+from flattest.errors import FlattestError
+from flattest.experiments import Outcome, Task
+from flattest.losses import MSE, Loss
+from flattest.models import MLP
+from flattest.store import Claim
+from flattest.train import Log, Progress, train
+
+
+class Training(Task, frozen=True, tag="training"):
+    """Train `model` on n points of `distribution` by the phases.
+
+    The seed decides the training set, the initial parameters, the order of samples, the label
+    noise and the test points, each by a stream of its own.
+    """
+
+    distribution: AnyDistribution
+    n: int
+    model: MLP
+    phases: tuple[Phase, ...]
+    loss: Loss = MSE()
+    log: Log = Log()
+    test_size: int = 10_000
+    backend: Literal["auto", "jax", "fused"] = "auto"
+    dtype: Literal["float32", "float64"] = "float32"
+
+    def __post_init__(self) -> None:
+        if not self.phases:
+            raise FlattestError("A training experiment needs at least one phase.")
+        for phase in self.phases:
+            phase.check(self.n)
+
+    @property
+    def cost(self) -> float:
+        """Multiplications in the products with weight matrices, an order of magnitude."""
+        weights = sum(map(math.prod, self.model.shapes(self.distribution.d).values()))
+        return sum(map(self.samples, self.phases)) * float(weights)
+
+    def samples(self, phase: Phase) -> int:
+        """How often the network is evaluated on a sample in this phase.
+
+        Sim-BN needs the whole training set at every step, SAM's second gradient as much again.
+        """
+        steps = phase.length(self.n) * phase.steps_per_epoch(self.n)
+        batch = self.n if self.model.norm == "sim_bn" else phase.batch or self.n
+        return steps * batch * (2 if phase.rho > 0 else 1)
+
+    def execute(self, seed: int, claim: Claim) -> Outcome:
+        def progress(so_far: Progress) -> None:
+            claim.progress(so_far.fraction, so_far.step, so_far.series)
+
+        run = train(
+            self.model,
+            self.distribution.draw(self.n, seed),
+            self.phases,
+            seed=seed,
+            loss=self.loss,
+            backend=self.backend,
+            dtype=self.dtype,
+            log=self.log,
+            test_size=self.test_size,
+            checkpoint=claim.scratch,
+            snapshots=claim.checkpoints,
+            progress=progress,
+        )
+        notes = {"backend": run.backend, "why not the fused engine": run.reason}
+        notes |= {f"note {i}": note for i, note in enumerate(run.notes, 1)}
+        return Outcome(run.series, run.params, run.status, run.sentence, run.step, notes)
