@@ -12,7 +12,6 @@ import msgspec
 import pytest
 
 from flattest import experiments as registry
-from flattest import runner
 from flattest.cli import _dispatch as cli
 from flattest.experiments.expectations import AtMost
 from flattest.store import Store
@@ -31,7 +30,6 @@ def panels(monkeypatch, tmp_path):
     ]
     by_name = {e.name: e for e in found}
     monkeypatch.setattr(registry, "experiments", lambda: by_name)
-    monkeypatch.setattr(runner, "experiments", lambda: by_name)
     monkeypatch.setattr("flattest.cli.list.experiments", lambda: by_name)
     monkeypatch.chdir(tmp_path)
     return by_name

@@ -27,7 +27,6 @@ from flattest.experiments import (
     Task,
     VariantName,
     experiment,
-    experiments,
     matching,
 )
 from flattest.experiments.expectations import Result, Verdict
@@ -307,17 +306,19 @@ def find_runs(store: Store, patterns: Sequence[str]) -> list[StoredRun]:
     most = max((run.seed for run in runs), default=0) + 1
     keys: set[str] = set()
     for pattern in patterns:
-        named = {run.key for run in runs if matches_label(run.label, pattern)}
-        known = [e for e in experiments().values() if matches_label(e.name, pattern)]
-        if not named and not known:
-            matching(pattern)  # refuses, with the nearest names
-        keys |= named.union(*(e.variant(v).keys(most) for e in known for v in VARIANTS))
+        labelled = {run.key for run in runs if has_label(run, pattern)}
+        try:
+            known = matching(pattern)
+        except FlattestError:
+            if not labelled:
+                raise
+            known = []
+        keys |= labelled.union(*(e.variant(v).keys(most) for e in known for v in VARIANTS))
     return [run for run in runs if run.key in keys]
 
 
-def matches_label(label: str, pattern: str) -> bool:
-    name = label.partition(":")[0]
-    return any(fnmatch.fnmatch(n, pattern) for n in (label, name, name.partition("/")[2]))
+def has_label(run: StoredRun, pattern: str) -> bool:
+    return any(fnmatch.fnmatchcase(n, pattern) for n in (run.label, run.label.partition(":")[0]))
 
 
 def result(found: StoredRun) -> Result:

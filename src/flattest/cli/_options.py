@@ -17,7 +17,7 @@ DEFAULT_STORE = Path(os.environ.get("FLATTEST_STORE", "out/store"))
 Patterns = Annotated[
     tuple[str, ...],
     tyro.conf.Positional,
-    tyro.conf.arg(metavar="PATTERN", help="Names or patterns: fig4b, 'fig4?', 'wen2023/*'."),
+    tyro.conf.arg(metavar="PATTERN", help="Names or patterns: fig4b, 'fig4?', 'vardhan2026/*'."),
 ]
 Quick = Annotated[bool, tyro.conf.arg(help="The quick variants (this is the default).")]
 Full = Annotated[bool, tyro.conf.arg(help="The paper's own scale.")]

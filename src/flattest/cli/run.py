@@ -87,6 +87,8 @@ def text(judgement: Judgement) -> str:
         for run in judgement.runs
         if run.status not in ("finished", "pending")
     ]
+    if not judgement.verdicts and not judgement.missing:
+        lines.append(f"  nothing is expected of the {judgement.variant} variant")
     if judgement.missing:
         lines.append(f"  {mark(False)} {judgement.missing} runs have no result.")
     return "\n".join(lines)

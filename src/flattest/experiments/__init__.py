@@ -45,6 +45,7 @@ from flattest.experiments.expectations import AnyExpectation
 from flattest.store import Claim, digest, run_key
 
 VariantName = Literal["quick", "full"]
+MAIN_PAPER = "wen2023"
 VARIANTS: tuple[VariantName, ...] = ("quick", "full")
 
 
@@ -162,7 +163,7 @@ def experiments() -> dict[str, Experiment]:
 
 
 def experiment(name: str) -> Experiment:
-    """The experiment of that name, full ("wen2023/fig4b") or short ("fig4b") where unique."""
+    """The experiment of that name, full ("wen2023/fig4b") or short ("fig4b"), as in `matching`."""
     found = matching(name)
     if len(found) > 1:
         raise FlattestError(f"{name!r} may be {' or '.join(e.name for e in found)}; say which.")
@@ -170,24 +171,28 @@ def experiment(name: str) -> Experiment:
 
 
 def matching(*patterns: str) -> list[Experiment]:
-    """The experiments that match any of the patterns ("fig4b", "wen2023/*", "fig1?"), each once.
+    """The experiments that match any of the patterns ("fig4b", "wen2023/*", "*/fig1?"), each once.
 
-    A pattern is held against full and short names.
+    A pattern without a slash is held against the panels of wen2023, the main paper, and against
+    those of the others where it has none that match.
     """
-    chosen = {e.name: e for pattern in patterns for e in _matching(pattern)}
+    chosen = {e.name for pattern in patterns for e in _matching(pattern)}
     return [e for e in experiments().values() if e.name in chosen]
 
 
-def _matching(pattern: str) -> Iterator[Experiment]:
-    every = experiments()
-    names = [n for e in every.values() for n in (e.name, e.panel)]
-    if not fnmatch.filter(names, pattern):
-        near = difflib.get_close_matches(pattern, names, n=3, cutoff=0.4)
-        hint = f"the nearest are {', '.join(dict.fromkeys(near))}" if near else "none is near"
-        raise FlattestError(f"No experiment matches {pattern!r}; {hint}; `flattest list` has all.")
-    for e in every.values():
-        if fnmatch.filter((e.name, e.panel), pattern):
-            yield e
+def _matching(pattern: str) -> list[Experiment]:
+    every = list(experiments().values())
+    if "/" in pattern:
+        found = [e for e in every if fnmatch.fnmatchcase(e.name, pattern)]
+    else:
+        short = [e for e in every if fnmatch.fnmatchcase(e.panel, pattern)]
+        found = [e for e in short if e.paper == MAIN_PAPER] or short
+    if found:
+        return found
+    names = [n for e in every for n in (e.name, e.panel)]
+    near = difflib.get_close_matches(pattern, names, n=3, cutoff=0.4)
+    hint = f"the nearest are {', '.join(dict.fromkeys(near))}" if near else "none is near"
+    raise FlattestError(f"No experiment matches {pattern!r}; {hint}; `flattest list` has all.")
 
 
 def task_types() -> tuple[type[Task], ...]:
