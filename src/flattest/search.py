@@ -5,10 +5,9 @@ generalizes badly, walk downhill in sharpness without leaving the interpolators,
 walk ends.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +25,7 @@ from flattest.randomness import generator
 
 INTERPOLATES = 1e-10
 _INFLATION = 1e4
+_GOAL = 1e-13
 
 
 @dataclass(frozen=True)
@@ -76,19 +76,19 @@ def search_flattest(
     """
     problem = _Problem(model, data, resolve_loss(loss))
     theta = _interpolator(problem, start)
-    first, history, status, done = problem.endpoint(theta), [], "budget", 0
+    start_point, history, status = problem.endpoint(theta), [], "budget"
     stages = smoothing if problem.smooths else (0.0,)
     for tau in stages:
-        budget = steps // len(stages)
-        theta, values, status = _descend(
-            problem, theta, partial(problem.objective, tau=tau), budget
-        )
-        history.append(values)
-        done += len(values)
-    theta = problem.flatten(problem.inflate(problem.unflatten(theta)))
-    last = problem.endpoint(theta)
-    path = np.concatenate(history)
-    return SearchResult(problem.numpy(theta), first, last, status, done, path)
+        theta, values, status = _descend(problem, theta, tau, steps // len(stages))
+        history += values
+    return SearchResult(
+        params=problem.inflated(theta),
+        start=start_point,
+        end=problem.endpoint(theta),
+        status=status,
+        steps=len(history),
+        history=np.array(history),
+    )
 
 
 def interpolate(
@@ -132,7 +132,7 @@ class _Problem:
         self.outputs = jax.jit(self._outputs)
         self.jacobian = jax.jit(jax.jacrev(self._outputs))
         self.trace = jax.jit(partial(self._trace, model, None))
-        self.objective = jax.jit(jax.value_and_grad(self._descended))
+        self.move = jax.jit(self._move)
 
     def starting_point(self, start: Params | int) -> Params:
         if isinstance(start, int | np.integer):
@@ -171,20 +171,40 @@ class _Problem:
         smooth = _Smoothed.of(self.model, tau) if self.smooths else self.model
         return self._trace(smooth, None, theta)
 
+    def _move(self, theta, direction, size, tau) -> "_Point":
+        """The point that a step of this size leads to, once retracted by Gauss–Newton."""
+
+        def correct(state):
+            theta, residual, count = state
+            theta = theta + _least_norm(jax.jacrev(self._outputs)(theta), residual)
+            return theta, self.target - self._outputs(theta), count + 1
+
+        def unfinished(state):
+            _, residual, count = state
+            return (jnp.abs(residual).max() > _GOAL) & (count < 8)
+
+        start = theta + size * direction
+        state = (start, self.target - self._outputs(start), 0)
+        theta, residual, _ = jax.lax.while_loop(unfinished, correct, state)
+        value, gradient = jax.value_and_grad(self._descended)(theta, tau)
+        J = jax.jacrev(self._outputs)(theta)
+        error = jnp.abs(residual).max()
+        return _Point(theta, error, value, _tangent(J, gradient), _tangent(J, direction))
+
     def error(self, theta) -> float:
         return float(jnp.abs(self.outputs(theta) - self.target).max())
 
-    def inflate(self, params: Params) -> Params:
-        """Sim-BN's first layer at a large scale: the same outputs, no sharpness from W1 and b1."""
-        if self.model.norm != "sim_bn":
-            return params
-        first = {name: params[name] * _INFLATION for name in ("W1", "b1") if name in params}
-        return {**params, **first}
+    def inflated(self, theta) -> Params:
+        """The parameters; Sim-BN's first layer at a large scale, which changes no output and
+        takes the sharpness from W1 and b1."""
+        params = self.numpy(theta)
+        first = ("W1", "b1") if self.model.norm == "sim_bn" else ()
+        return {k: v * _INFLATION if k in first else v for k, v in params.items()}
 
     def endpoint(self, theta) -> Endpoint:
-        theta = self.flatten(self.inflate(self.unflatten(theta)))
-        error, mse = self._test_errors(self.numpy(theta))
-        return Endpoint(float(self.trace(theta)), self.error(theta), error, mse)
+        params = self.inflated(theta)
+        theta = self.flatten(params)
+        return Endpoint(float(self.trace(theta)), self.error(theta), *self._test_errors(params))
 
     def _test_errors(self, params: Params) -> tuple[float, float]:
         if self.data.distribution is None:
@@ -223,12 +243,12 @@ def _interpolator(problem: _Problem, start: Params | int):
     return theta
 
 
-def _retract(problem: _Problem, theta, iterations: int = 20, goal: float = 1e-13):
+def _retract(problem: _Problem, theta, iterations: int):
     """Gauss–Newton towards f(x_i) = target_i, halving a step that does not reduce the error."""
     residual = problem.target - problem.outputs(theta)
     norm = float(jnp.linalg.norm(residual))
     for _ in range(iterations):
-        if norm <= goal * max(1.0, float(jnp.linalg.norm(problem.target))):
+        if norm <= _GOAL * max(1.0, float(jnp.linalg.norm(problem.target))):
             break
         step = _least_norm(problem.jacobian(theta), residual)
         for halving in range(12):
@@ -257,42 +277,44 @@ def _tangent(J, vector):
     return vector - _least_norm(J, J @ vector)
 
 
-def _descend(problem: _Problem, theta, objective: Callable, steps: int):
+class _Point(NamedTuple):
+    """A point on the interpolators: its error, the value descended, that value's tangent gradient
+    g, and the direction it was reached by, carried into its tangent space."""
+
+    theta: jax.Array
+    error: jax.Array
+    value: jax.Array
+    g: jax.Array
+    carried: jax.Array
+
+
+def _descend(problem: _Problem, theta, tau: float, steps: int):
     """Riemannian conjugate gradients (Polak–Ribière+) with Armijo backtracking."""
-    value, gradient = objective(theta)
-    J = problem.jacobian(theta)
-    g = _tangent(J, gradient)
-    direction, size, values, stalled = -g, 1e-2, [], 0
-    for _ in range(steps):
-        values.append(float(value))
-        slope = float(g @ direction)
+    point = problem.move(theta, jnp.zeros_like(theta), 0.0, tau)
+    direction, size, values, stalled = -point.g, 1e-2, [], 0
+    while len(values) < steps:
+        values.append(float(point.value))
+        slope = float(point.g @ direction)
         if slope >= 0:
-            direction, slope = -g, -float(g @ g)
-        theta_new, value_new, size = _line_search(
-            problem, objective, theta, value, direction, slope, size
-        )
-        if theta_new is None:
-            return theta, np.array(values), "converged"
-        stalled = stalled + 1 if value - value_new < 1e-7 * abs(value) else 0
-        theta = theta_new
-        value, gradient = objective(theta)
-        J, g_old = problem.jacobian(theta), g
-        g = _tangent(J, gradient)
-        beta = max(0.0, float(g @ (g - g_old) / (g_old @ g_old)))
-        direction = -g + beta * _tangent(J, direction)
+            direction, slope = -point.g, -float(point.g @ point.g)
+        step = _line_search(problem, point, direction, slope, 2 * size, tau)
+        if step is None:
+            return point.theta, values, "converged"
+        new, size = step
+        stalled = stalled + 1 if point.value - new.value < 1e-7 * abs(point.value) else 0
+        beta = max(0.0, float(new.g @ (new.g - point.g) / (point.g @ point.g)))
+        point, direction = new, -new.g + beta * new.carried
         if stalled >= 10:
-            return theta, np.array(values), "converged"
-    return theta, np.array(values), "budget"
+            return point.theta, values, "converged"
+    return point.theta, values, "budget"
 
 
-def _line_search(problem, objective, theta, value, direction, slope, size):
-    """The first step size, from twice the last one downwards, with a sufficient decrease."""
-    size = 2 * size
+def _line_search(problem: _Problem, point: _Point, direction, slope: float, size: float, tau):
+    """The first point, halving the step size, with a sufficient decrease; None if there is none."""
     for _ in range(40):
-        trial = _retract(problem, theta + size * direction, iterations=8)
-        if problem.error(trial) < INTERPOLATES:
-            value_new = float(objective(trial)[0])
-            if value_new <= value + 1e-4 * size * slope:
-                return trial, value_new, size
+        new = problem.move(point.theta, direction, size, tau)
+        enough = point.value + 1e-4 * size * slope
+        if float(new.error) < INTERPOLATES and float(new.value) <= enough:
+            return new, size
         size *= 0.5
-    return None, value, size
+    return None
