@@ -6,12 +6,14 @@ import pytest
 
 import flattest as ft
 from flattest.bounds import (
+    flatness_gap,
     known_lower_bound,
     linear_rademacher_bound,
     lower_bound,
     path_norm,
     two_layer_rademacher_bound,
 )
+from flattest.sharpness import hessian, trace
 
 XOR = ft.xor(n=100, d=30, seed=0)
 BALL = ft.ball(n=40, d=10, seed=0)
@@ -102,3 +104,149 @@ def test_the_rademacher_bound_of_two_layers_scales_with_the_norm_of_lemma_3_1():
     C = path_norm(params)
     assert pytest.approx(11) == C
     assert two_layer_rademacher_bound(XOR.x, C) == pytest.approx(22 * np.sqrt(30) / 10)
+
+
+# Validity: interpolators of every kind, polished to 1e-12, from random starts, walking downhill in
+# sharpness, and around the flattest ones. None may be below its bound.
+
+SMALL = ft.xor(n=10, d=4, seed=1, distinct=True)
+COMPLETE = ft.complete_xor(n=16, d=5, seed=0)
+REAL = ft.ball(n=9, d=4, seed=2)
+VALID = {
+    "bias": (ft.MLP(16, bias=True), SMALL, "mse"),
+    "bias, real labels": (ft.MLP(16, bias=True), REAL, "half_mse"),
+    "bias, logistic": (ft.MLP(16, bias=True), SMALL, "logistic"),
+    "output bias": (ft.MLP(16, bias=True, output_bias=True), REAL, "mse"),
+    "no bias": (ft.MLP(20), SMALL, "mse"),
+    "depth 3": (ft.MLP(12, depth=3, bias=True), REAL, "mse"),
+    "depth 4, no bias, output bias": (ft.MLP(14, depth=4, output_bias=True), SMALL, "mse"),
+    "leaky relu": (ft.MLP(16, bias=True, activation="leaky_relu:0.2"), REAL, "mse"),
+    "leaky relu, depth 3": (ft.MLP(12, depth=3, activation="leaky_relu:-0.5"), REAL, "mse"),
+    "quadratic": (ft.MLP(20, bias=True, activation="quadratic"), SMALL, "mse"),
+    "relu^3": (ft.MLP(20, bias=True, activation="relu^3"), REAL, "mse"),
+    "sim-ln": (ft.MLP(16, bias=True, norm="sim_ln", epsilon=1e-2), SMALL, "mse"),
+    "sim-ln, large ε": (ft.MLP(16, bias=True, norm="sim_ln", epsilon=9.0), REAL, "mse"),
+    "sim-bn": (ft.MLP(24, bias=True, norm="sim_bn"), REAL, "mse"),
+    "sim-bn, Condition 1": (ft.MLP(40, bias=True, norm="sim_bn"), COMPLETE, "mse"),
+    "sim-bn, leaky": (ft.MLP(24, norm="sim_bn", activation="leaky_relu"), REAL, "mse"),
+}
+
+
+def polished(model, params, data, loss, steps=60):
+    """An interpolator near `params` by Levenberg–Marquardt, or None where it does not get there."""
+    target, damping = ft.loss(loss).target(data.y), 1e-3
+    here = hessian(model, params, data, loss)
+    for _ in range(steps):
+        residual = here.f - target
+        if np.abs(residual).max() <= 1e-13:
+            break
+        step = np.linalg.solve(here.gram() + damping * np.eye(data.n), residual)
+        moved = {k: params[k] - v for k, v in here.as_params(here.vjp(step)).items()}
+        there = hessian(model, moved, data, loss)
+        if np.abs(there.f - target).max() < np.abs(residual).max():
+            params, here, damping = moved, there, max(damping / 10, 1e-15)
+        else:
+            damping *= 10
+    return params if np.abs(here.f - target).max() <= 1e-12 else None
+
+
+def nudged(params, size, rng):
+    return {k: v + size * rng.normal(size=np.shape(v)) for k, v in params.items()}
+
+
+def walk_downhill(model, params, data, loss, rng, tries=60):
+    """The sharpness of the interpolators met on a random walk that only ever goes down."""
+    seen = [float(trace(model, params, data, loss))]
+    for k in range(tries):
+        new = polished(model, nudged(params, 0.3 * 0.93**k, rng), data, loss, steps=15)
+        if new is not None:
+            seen.append(float(trace(model, new, data, loss)))
+            params = new if seen[-1] == min(seen) else params
+    return seen
+
+
+@pytest.mark.parametrize(("model", "data", "loss"), VALID.values(), ids=VALID)
+def test_no_interpolator_is_flatter_than_the_bound(model, data, loss):
+    rng = np.random.default_rng(0)
+    bound, met = lower_bound(model, data, loss).value, []
+    for seed in range(4):
+        start = polished(model, nudged(model.init(data.d, seed), 0.5, rng), data, loss)
+        if start is not None:
+            met += walk_downhill(model, start, data, loss, rng)
+    assert len(met) > 20
+    assert min(met) >= bound * (1 - 1e-9)
+    assert min(met) < max(met)
+
+
+@pytest.mark.parametrize(
+    "built",
+    [
+        ft.memorizer(SMALL),
+        ft.memorizer(SMALL, depth=3),
+        ft.xor_generalizer(SMALL, width=8),
+        ft.sim_ln_memorizer(SMALL, epsilon=0.1),
+        ft.sim_bn_optimum(COMPLETE, width=8, scale=30.0),
+    ],
+    ids=lambda built: built.certificate.claim,
+)
+def test_around_the_flattest_networks_the_bound_still_holds(built):
+    rng, data = np.random.default_rng(0), SMALL if built.model.norm != "sim_bn" else COMPLETE
+    bound, gaps = lower_bound(built.model, data).value, []
+    for size in np.repeat([1e-4, 1e-3, 1e-2], 20):
+        near = polished(built.model, nudged(built.params, size, rng), data, "mse")
+        if near is not None:
+            gaps.append(float(trace(built.model, near, data)) / bound)
+    assert len(gaps) > 40
+    assert min(gaps) >= 1 - 1e-9
+    assert min(gaps) < 1.02
+
+
+# Tightness where no construction of the paper meets the bound: networks on one or two points.
+
+
+def one_point(x, y):
+    return ft.Dataset(np.array([x]), np.array([y]))
+
+
+def test_the_bounds_for_other_activations_are_met_on_one_point():
+    data = one_point([0.6, 0.8], 2.0)
+    x = data.x[0]
+
+    leaky = ft.MLP(1, activation="leaky_relu:0.25")
+    # h < 0 with |α W2| ‖x‖ = |α h|: the slope α everywhere.
+    params = {"W1": -np.sqrt(8) * x[None], "W2": np.array([-np.sqrt(8)])}
+    assert flatness_gap(leaky, params, data) == pytest.approx(1, rel=1e-12)
+
+    for name, c in (("quadratic", 2), ("relu^3", 3)):
+        model = ft.MLP(5, activation=name)
+        s = 2.0 / 5
+        h = (c * s**2) ** (1 / (2 * c + 2))
+        params = {"W1": np.tile(h * x, (5, 1)), "W2": np.full(5, s / h**c)}
+        assert flatness_gap(model, params, data) == pytest.approx(1, rel=1e-12)
+
+    nobias = ft.MLP(1)
+    params = {"W1": np.sqrt(2) * x[None], "W2": np.array([np.sqrt(2)])}
+    assert flatness_gap(nobias, params, data) == pytest.approx(1, rel=1e-12)
+
+
+def test_the_sim_bn_bound_on_arbitrary_data_is_approached_where_the_signs_can_be_separated():
+    data = ft.Dataset([[1.0], [-1.0], [-1.0]], [3.0, -1.0, -1.0])
+    shares = np.array([3 / np.sqrt(3), np.sqrt(2 / 3)])
+    params = {
+        "W1": 1e5 * np.array([[1.0], [-1.0]]),
+        "gamma": np.sqrt(shares),
+        "W2": np.array([1.0, -1.0]) * np.sqrt(shares),
+    }
+    model = ft.MLP(2, norm="sim_bn")
+    np.testing.assert_allclose(ft.predict(model, params, data.x, data.x), data.y, atol=1e-12)
+    assert flatness_gap(model, params, data) == pytest.approx(1, rel=1e-9)
+
+
+def test_the_bound_with_an_output_bias_is_met_by_the_memorizer_of_shifted_labels():
+    data = ft.Dataset(SMALL.x, SMALL.y + 5 + 0.1 * np.arange(SMALL.n))
+    model = ft.MLP(SMALL.n, depth=3, bias=True, output_bias=True)
+    gaps = []
+    for b in np.linspace(data.y.min(), data.y.max(), 200):
+        built = ft.memorizer(ft.Dataset(data.x, data.y - b), depth=3)
+        gaps.append(flatness_gap(model, built.params | {"b_out": np.array(b)}, data))
+    assert 1 - 1e-9 <= min(gaps) < 1.001
