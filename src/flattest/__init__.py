@@ -74,13 +74,23 @@ from flattest.parameters import (  # noqa: E402
     model_of,
     save_network,
 )
-from flattest.search import (  # noqa: E402
+from flattest.search import (  # noqa: E402  # noqa: E402
     SearchResult,
     bad_interpolator,
     interpolate,
     search_flattest,
 )
-from flattest.sharpness import Measure, trace  # noqa: E402
+from flattest.sharpness import (  # noqa: E402  # noqa: E402
+    Eigenpairs,
+    Measure,
+    SpectralDensity,
+    hutchinson,
+    spectrum,
+    top_eigenvalue,
+    top_eigenvalues,
+    trace,
+    xtrace,
+)
 from flattest.stability import (  # noqa: E402
     FlattestImplementation,
     flattest_implementation,
@@ -112,6 +122,7 @@ __all__ = [
     "Construction",
     "Dataset",
     "Distribution",
+    "Eigenpairs",
     "Estimate",
     "FlattestError",
     "FlattestImplementation",
@@ -132,6 +143,7 @@ __all__ = [
     "Run",
     "SearchResult",
     "SingleIndex",
+    "SpectralDensity",
     "StepChange",
     "SumOfSingleIndex",
     "Univariate",
@@ -152,6 +164,7 @@ __all__ = [
     "flattest_rescaling",
     "gd",
     "head_generalizer",
+    "hutchinson",
     "inner_weights",
     "interpolate",
     "known_lower_bound",
@@ -185,8 +198,11 @@ __all__ = [
     "sim_ln_memorizer",
     "single_index",
     "span_correlation",
+    "spectrum",
     "stable_variation",
     "sum_of_single_index",
+    "top_eigenvalue",
+    "top_eigenvalues",
     "trace",
     "train",
     "train_many",
@@ -195,5 +211,6 @@ __all__ = [
     "weighted_total_variation",
     "xor",
     "xor_generalizer",
+    "xtrace",
     "zero_one_error",
 ]

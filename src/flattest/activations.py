@@ -42,7 +42,9 @@ def _sigmoid(t):
 
 def _leaky(name: str, slope: float) -> Activation:
     def gain(t):
-        return _namespace(t).where(t > 0, t * 0 + 1, t * 0 + slope)
+        # Arithmetic on the mask: `where` on random signs is four times slower in NumPy.
+        positive = (t > 0).astype(t.dtype)
+        return positive if slope == 0 else positive + slope * (1 - positive)
 
     return Activation(
         name, lambda t: t * gain(t), gain, lambda t: t * 0, homogeneity=1.0, piecewise_linear=True

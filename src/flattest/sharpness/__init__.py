@@ -1,34 +1,263 @@
-"""Sharpness: the trace, the largest eigenvalues and the spectrum of ∇²L, exact where possible."""
+"""Sharpness: the trace, the largest eigenvalues and the spectrum of ∇²L, exact where possible.
+
+Closed forms (`plain`, `normalized`) serve the networks of `models.MLP`, automatic differentiation
+(`function`) a user's own model. Every measure says by its `route` how it was found.
+"""
+
+import numpy as np
+import scipy.linalg
 
 from flattest.data import Dataset
+from flattest.errors import FlattestError
 from flattest.losses import Loss
 from flattest.losses import loss as resolve_loss
-from flattest.models import Model, Params
+from flattest.models import MLP, Model, Params
+from flattest.randomness import generator
+from flattest.sharpness import estimators, lanczos
+from flattest.sharpness.function import FunctionHessian
 from flattest.sharpness.network import NetworkHessian
 from flattest.sharpness.normalized import SimBNHessian, SimLNHessian
+from flattest.sharpness.operator import Hessian
 from flattest.sharpness.plain import PlainHessian
-from flattest.sharpness.result import Measure
+from flattest.sharpness.result import Eigenpairs, Measure
+from flattest.sharpness.spectrum import SpectralDensity
+
+__all__ = [
+    "Eigenpairs",
+    "Measure",
+    "SpectralDensity",
+    "hessian",
+    "hutchinson",
+    "spectrum",
+    "top_eigenvalue",
+    "top_eigenvalues",
+    "trace",
+    "xtrace",
+]
 
 _ARCHITECTURES: dict[str | None, type[NetworkHessian]] = {
     None: PlainHessian,
     "sim_bn": SimBNHessian,
     "sim_ln": SimLNHessian,
 }
+# Models without a closed form and with more parameters than this get an estimated trace.
+MOST_COLUMNS = 4096
+# Beyond this many points the n × n Gram matrix costs more than it saves.
+LARGEST_GRAM = 1000
+# The share of a random direction in Lanczos's start: no eigenvector is orthogonal to it.
+_RANDOM_SHARE = 1e-2
 
 
-def hessian(model: Model, params: Params, data: Dataset, loss: str | Loss = "mse"):
-    """∇²L at θ on the training set `data`, ready for products and closed forms."""
+def hessian(model: Model, params: Params, data: Dataset, loss: str | Loss = "mse") -> Hessian:
+    """∇²L at θ on the training set `data`, as an operator in float64."""
     kind = resolve_loss(loss)
     kind.check_labels(data.y)
+    if not isinstance(model, MLP):
+        return FunctionHessian(model, params, data, kind)
     model.check(params, data.d)
     return _ARCHITECTURES[model.norm](model, params, data, kind)
 
 
-def trace(model: Model, params: Params, data: Dataset, loss: str | Loss = "mse") -> Measure:
+def trace(
+    model: Model,
+    params: Params,
+    data: Dataset,
+    loss: str | Loss = "mse",
+    *,
+    rtol: float = 1e-2,
+    most_products: int = 4096,
+    seed: int = 0,
+) -> Measure:
     """Tr ∇²L at θ, also away from interpolation, split by parameter.
 
     Tr ∇²L = (1/n) Σ_i [ℓ″(f_i) ‖∇f_i‖² + ℓ′(f_i) Tr ∇²f_i]; the second term vanishes at
-    interpolators (wen2023, Lemma 4.1) and for plain ReLU networks.
+    interpolators (wen2023, Lemma 4.1) and for plain ReLU networks. Exact for every MLP, and for a
+    user's model of at most 4096 parameters. For a larger one the first term is exact and the
+    second estimated (Hutchinson) until the standard error is ≤ rtol · |trace| or `most_products`
+    products are spent; only then do `rtol`, `most_products` and `seed` matter.
+
+    A dead network (no neuron active at any training point) has trace 0: flat, and useless.
     """
-    per_layer = hessian(model, params, data, loss).trace()
-    return Measure(sum(per_layer.values()), "closed form", per_layer=per_layer)
+    H = hessian(model, params, data, loss)
+    if isinstance(H, NetworkHessian):
+        per_layer = H.trace()
+        return Measure(sum(per_layer.values()), "closed form", per_layer=per_layer)
+    if H.size <= MOST_COLUMNS:
+        return _trace_by_columns(H)
+    return _trace_with_estimate(H, rtol, most_products, generator(seed, "sharpness/trace"))
+
+
+def _trace_by_columns(H: FunctionHessian) -> Measure:
+    """The diagonal of the residual part from its products with all unit vectors."""
+    diagonal = H.gauss_newton_diagonal()
+    if H.u.any():
+        diagonal = diagonal + np.diagonal(H.residual_matmat(np.eye(H.size)))
+    return Measure(float(diagonal.sum()), "hessian columns", per_layer=H.by_name(diagonal))
+
+
+def _trace_with_estimate(
+    H: FunctionHessian, rtol: float, most_products: int, rng: np.random.Generator
+) -> Measure:
+    exact = H.gauss_newton_diagonal()
+    if not H.u.any():
+        return Measure(float(exact.sum()), "gauss-newton", per_layer=H.by_name(exact))
+    rest = estimators.hutchinson(
+        H.residual_matmat, H.size, rtol, most_products, rng, offset=float(exact.sum())
+    )
+    diagonal = exact + rest.diagonal
+    route = f"gauss-newton + hutchinson ({len(rest.samples)} products)"
+    return Measure(float(diagonal.sum()), route, rest.stderr, H.by_name(diagonal))
+
+
+def hutchinson(
+    model: Model,
+    params: Params,
+    data: Dataset,
+    loss: str | Loss = "mse",
+    *,
+    rtol: float = 1e-2,
+    most_products: int = 4096,
+    seed: int = 0,
+) -> Measure:
+    """An unbiased estimate of Tr ∇²L from zᵀ∇²L z with random signs z (Hutchinson 1990).
+
+    Stops at a standard error ≤ rtol · |trace| or after `most_products` products with ∇²L.
+    """
+    H, rng = hessian(model, params, data, loss), generator(seed, "sharpness/hutchinson")
+    estimate = estimators.hutchinson(H.matmat, H.size, rtol, most_products, rng)
+    per_layer = {k: float(np.sum(v)) for k, v in H.as_params(estimate.diagonal).items()}
+    route = f"hutchinson ({len(estimate.samples)} products)"
+    return Measure(estimate.mean, route, estimate.stderr, per_layer)
+
+
+def xtrace(
+    model: Model,
+    params: Params,
+    data: Dataset,
+    loss: str | Loss = "mse",
+    *,
+    rtol: float = 1e-2,
+    most_products: int = 4096,
+    seed: int = 0,
+) -> Measure:
+    """An unbiased estimate of Tr ∇²L by XTrace (Epperly, Tropp, Webber 2024), which is far more
+    accurate than Hutchinson's where a few eigenvalues dominate.
+
+    Doubles the number of probes, drawn afresh, until the standard error is ≤ rtol · |trace| or
+    the next round would exceed `most_products` products; where the probes find all of ∇²L's
+    range the result is exact.
+    """
+    H, rng = hessian(model, params, data, loss), generator(seed, "sharpness/xtrace")
+    value, stderr, products = estimators.xtrace_until(H.matmat, H.size, rtol, most_products, rng)
+    return Measure(value, f"xtrace ({products} products)", stderr)
+
+
+def top_eigenvalue(
+    model: Model, params: Params, data: Dataset, loss: str | Loss = "mse", *, tol: float = 1e-10
+) -> Measure:
+    """λ_max(∇²L), the largest eigenvalue (not the largest in absolute value).
+
+    See `top_eigenvalues`; `residual` is ‖Hv − λv‖ / |λ|.
+    """
+    top = top_eigenvalues(model, params, data, 1, loss, tol=tol)
+    return Measure(float(top.values[0]), top.route, residual=float(top.residuals[0]))
+
+
+def top_eigenvalues(
+    model: Model,
+    params: Params,
+    data: Dataset,
+    k: int,
+    loss: str | Loss = "mse",
+    *,
+    tol: float = 1e-10,
+) -> Eigenpairs:
+    """The k largest eigenvalues of ∇²L with their eigenvectors, to tol · max |λ|.
+
+    At interpolators they are those of the n × n Gram matrix √w_i ∇f_i · ∇f_k √w_k (route "gram",
+    taken where the residual part is below tol); elsewhere Lanczos starts from the Gram matrix's
+    top eigenvectors. A dead network, whose ∇²L is 0, is refused.
+    """
+    H = hessian(model, params, data, loss)
+    if not isinstance(k, int | np.integer) or not 1 <= k <= H.size:
+        raise FlattestError(f"k must be an integer from 1 to {H.size}, not {k!r}.")
+    if not tol > 0:
+        raise FlattestError(f"tol must be positive, not {tol!r}.")
+    rng = generator(0, "sharpness/start")
+    probe = rng.choice([-1.0, 1.0], H.size)
+    residual_part = np.linalg.norm(H.residual_matvec(probe)) if H.u.any() else 0.0
+    lifted = _gram_eigenvectors(H, min(k, H.data.n)) if H.data.n <= LARGEST_GRAM else None
+    if residual_part == 0 and (lifted is None or not len(lifted)):
+        _refuse_if_dead(H, rng)
+    if lifted is not None and len(lifted) == k:
+        rayleigh = _checked(H, lifted, "gram")
+        if residual_part <= tol * np.abs(rayleigh.values).max():
+            return rayleigh
+    start = probe * (_RANDOM_SHARE / np.sqrt(H.size))
+    if lifted is not None and len(lifted):
+        start = start + lifted.sum(axis=0)
+    _, vectors = lanczos.top_eigenpairs(H.matvec, start, int(k), tol, rng)
+    return _checked(H, vectors, "lanczos")
+
+
+def _gram_eigenvectors(H: Hessian, k: int) -> np.ndarray:
+    """The top eigenvectors (rows) of the Gauss–Newton part that belong to eigenvalues > 0."""
+    root, n = np.sqrt(H.w), H.data.n
+    gram = H.gram() * root * root[:, None]
+    values, c = scipy.linalg.eigh(gram, subset_by_index=[n - k, n - 1])
+    positive = values > 1e-12 * max(values[-1], np.finfo(float).tiny)
+    return np.array([_unit(H.vjp(root * column)) for column in c.T[positive][::-1]])
+
+
+def _unit(v: np.ndarray) -> np.ndarray:
+    return v / np.linalg.norm(v)
+
+
+def _refuse_if_dead(H: Hessian, rng: np.random.Generator) -> None:
+    # A random combination of the gradients ∇f_i is 0 only if they all are.
+    if not H.vjp(rng.normal(size=H.data.n)).any():
+        raise FlattestError(
+            "The network is dead: no neuron is active at any training point, so ∇²L is 0; "
+            "initialize it again or lower the learning rate."
+        )
+
+
+def _checked(H: Hessian, vectors: np.ndarray, route: str) -> Eigenpairs:
+    """Rayleigh quotients and residuals of unit vectors (rows), each by one product with ∇²L."""
+    products = H.matmat(vectors)
+    values = np.vecdot(vectors, products)
+    order = np.argsort(-values)
+    residuals = np.linalg.norm(products - values[:, None] * vectors, axis=1)
+    scale = np.abs(values).max() or 1.0
+    return Eigenpairs(
+        values[order],
+        [H.as_params(vectors[i]) for i in order],
+        residuals[order] / scale,
+        route,
+    )
+
+
+def spectrum(
+    model: Model,
+    params: Params,
+    data: Dataset,
+    loss: str | Loss = "mse",
+    *,
+    probes: int = 8,
+    steps: int = 64,
+    seed: int = 0,
+) -> SpectralDensity:
+    """The density of ∇²L's eigenvalues by stochastic Lanczos quadrature (Ubaru et al. 2017):
+    `probes` random signs, `steps` products with each."""
+    if probes < 1 or steps < 1:
+        raise FlattestError(f"probes and steps must be ≥ 1, not {probes} and {steps}.")
+    H, rng = hessian(model, params, data, loss), generator(seed, "sharpness/spectrum")
+    rows = [
+        lanczos.quadrature(H.matvec, rng.choice([-1.0, 1.0], H.size), steps, rng)
+        for _ in range(probes)
+    ]
+    # Rows that ended early are padded with nodes of weight 0.
+    longest = max(len(nodes) for nodes, _ in rows)
+    padded = [[np.pad(part, (0, longest - len(part))) for part in row] for row in rows]
+    nodes, weights = np.array(padded).transpose(1, 0, 2)
+    return SpectralDensity(nodes, weights, H.size)

@@ -1,13 +1,10 @@
-"""∇²L of an MLP at θ on a training set: what every architecture offers to the measures.
-
-With u_i = ℓ′(f_i)/n and w_i = ℓ″(f_i)/n,  ∇²L = Σ_i w_i ∇f_i ∇f_iᵀ + Σ_i u_i ∇²f_i.
-The first sum is the Gauss–Newton part, the second vanishes at interpolators.
+"""∇²L of an MLP at θ: what every architecture offers beside products.
 
 Vectors of R^p are laid out in blocks: "first" (m, d′) holds W1 with b1 as a last column, since
 x′ = (x, 1); then gamma, the hidden W_l, the last W_D and b_out, as far as they exist.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from functools import cached_property
 
 import numpy as np
@@ -15,14 +12,15 @@ import numpy as np
 from flattest.data import Dataset
 from flattest.losses import Loss
 from flattest.models import MLP, Params
+from flattest.sharpness.operator import Hessian
 
 
 def row_dots(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """a_i · b_i for each row i."""
-    return np.einsum("ij,ij->i", a, b)
+    return np.vecdot(a, b)
 
 
-class NetworkHessian(ABC):
+class NetworkHessian(Hessian):
     """The Hessian of L for one MLP at θ; subclasses hold an architecture's derivatives."""
 
     def __init__(self, model: MLP, params: Params, data: Dataset, loss: Loss):
@@ -88,23 +86,3 @@ class NetworkHessian(ABC):
     @abstractmethod
     def laplacians(self) -> dict[str, np.ndarray]:
         """Tr ∂²f_i/∂W² for each parameter W where it is not 0 for all θ, (n,)."""
-
-    @abstractmethod
-    def gram(self) -> np.ndarray:
-        """∇f_i · ∇f_k, (n, n)."""
-
-    @abstractmethod
-    def vjp(self, u: np.ndarray) -> np.ndarray:
-        """Σ_i u_i ∇f_i."""
-
-    @abstractmethod
-    def product(self, v: np.ndarray, w: np.ndarray) -> np.ndarray:
-        """Σ_i w_i ∇f_i ∇f_iᵀ v + Σ_i u_i ∇²f_i v, with w in place of ℓ″/n."""
-
-    def matvec(self, v: np.ndarray) -> np.ndarray:
-        """∇²L v."""
-        return self.product(v, self.w)
-
-    def residual_matvec(self, v: np.ndarray) -> np.ndarray:
-        """Σ_i u_i ∇²f_i v, the part that vanishes at interpolators."""
-        return self.product(v, np.zeros_like(self.w))

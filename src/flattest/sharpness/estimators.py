@@ -1,0 +1,103 @@
+"""Unbiased estimates of Tr A from products with A, with standard errors and a stopping rule."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+# Maps rows v to rows Av.
+Matmat = Callable[[np.ndarray], np.ndarray]
+
+_BATCH = 32
+_FEWEST_PROBES = 8
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Samples of zᵀAz and the mean of z ⊙ Az, whose entries estimate A's diagonal."""
+
+    samples: np.ndarray
+    diagonal: np.ndarray
+
+    @property
+    def mean(self) -> float:
+        return float(self.samples.mean())
+
+    @property
+    def stderr(self) -> float:
+        return standard_error(self.samples)
+
+
+def standard_error(samples: np.ndarray) -> float:
+    """Of the mean; infinite for a single sample, which says nothing of its spread."""
+    if len(samples) < 2:
+        return np.inf
+    return float(samples.std(ddof=1) / np.sqrt(len(samples)))
+
+
+def hutchinson(
+    products: Matmat,
+    size: int,
+    rtol: float,
+    most_products: int,
+    rng: np.random.Generator,
+    offset: float = 0.0,
+) -> Estimate:
+    """zᵀAz with random signs z, until its standard error is ≤ rtol · |offset + mean|.
+
+    `offset` is what the caller knows of the trace already.
+    """
+    diagonal, samples = np.zeros(size), np.empty(0)
+    while len(samples) < most_products:
+        z = rng.choice([-1.0, 1.0], (min(_BATCH, most_products - len(samples)), size))
+        terms = z * products(z)
+        diagonal += terms.sum(axis=0)
+        samples = np.append(samples, terms.sum(axis=1))
+        if standard_error(samples) <= rtol * abs(offset + samples.mean()):
+            break
+    return Estimate(samples, diagonal / len(samples))
+
+
+def xtrace(products: Matmat, size: int, probes: int, rng: np.random.Generator) -> np.ndarray:
+    """The exchangeable estimates of XTrace (Epperly, Tropp, Webber 2024), one for each probe.
+
+    Estimate i takes the trace on the range found by the other probes exactly, and that of the
+    rest from probe i alone: 2 · probes products in all. Each estimate is unbiased. They share
+    probes, so that for few of them the standard error of their mean comes out up to a third low.
+    """
+    omega = rng.normal(size=(probes, size))
+    omega *= np.sqrt(size) / np.linalg.norm(omega, axis=1, keepdims=True)
+    image = products(omega)
+    Q, R = np.linalg.qr(image.T)
+    Z = products(np.ascontiguousarray(Q.T)).T
+    H = Q.T @ Z
+    found = np.abs(np.diagonal(R))
+    if probes >= size or found.min() <= 1e-12 * found.max():
+        # Fewer independent images than probes: Q holds the whole range of A.
+        return np.full(probes, np.trace(H))
+    # s_i ⊥ all columns of R but the i-th, so Q(I − s_i s_iᵀ)Qᵀ projects on the others' range.
+    S = np.linalg.inv(R).T
+    S /= np.linalg.norm(S, axis=0)
+    W = Q.T @ omega.T
+    W -= S * np.vecdot(S, W, axis=0)
+    rest, rest_image = omega.T - Q @ W, image.T - Z @ W
+    # The direction of the rest is uniform on the sphere of a space of this dimension.
+    dimension = size - probes + 1
+    outside = dimension * np.vecdot(rest, rest_image, axis=0) / np.vecdot(rest, rest, axis=0)
+    return np.trace(H) - np.vecdot(S, H @ S, axis=0) + outside
+
+
+def xtrace_until(
+    products: Matmat, size: int, rtol: float, most_products: int, rng: np.random.Generator
+) -> tuple[float, float, int]:
+    """XTrace with doubled numbers of probes: the last round's mean, its standard error and the
+    products spent."""
+    probes, spent = min(_FEWEST_PROBES, size), 0
+    while True:
+        estimates = xtrace(products, size, probes, rng)
+        spent += 2 * probes
+        mean, stderr = float(estimates.mean()), standard_error(estimates)
+        following = min(2 * probes, size)
+        if stderr <= rtol * abs(mean) or probes == size or spent + 2 * following > most_products:
+            return mean, stderr, spent
+        probes = following

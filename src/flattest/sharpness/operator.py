@@ -1,0 +1,54 @@
+"""∇²L at θ on a training set, as an operator.
+
+With u_i = ℓ′(f_i)/n and w_i = ℓ″(f_i)/n,  ∇²L = Σ_i w_i ∇f_i ∇f_iᵀ + Σ_i u_i ∇²f_i.
+The first sum is the Gauss–Newton part; the second, the residual part, vanishes at interpolators.
+"""
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+
+from flattest.data import Dataset
+
+
+class Hessian(ABC):
+    """What the measures ask of a network: f, u and w at θ, and products with the two parts."""
+
+    data: Dataset
+    f: np.ndarray
+    u: np.ndarray
+    w: np.ndarray
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """p, the number of parameters."""
+
+    @abstractmethod
+    def as_params(self, v: np.ndarray) -> dict[str, Any]:
+        """A vector of R^p in the shapes of θ."""
+
+    @abstractmethod
+    def gram(self) -> np.ndarray:
+        """∇f_i · ∇f_k, (n, n)."""
+
+    @abstractmethod
+    def vjp(self, u: np.ndarray) -> np.ndarray:
+        """Σ_i u_i ∇f_i."""
+
+    @abstractmethod
+    def product(self, v: np.ndarray, w: np.ndarray) -> np.ndarray:
+        """Σ_i w_i ∇f_i ∇f_iᵀ v + Σ_i u_i ∇²f_i v, with w in place of ℓ″/n."""
+
+    def matvec(self, v: np.ndarray) -> np.ndarray:
+        """∇²L v."""
+        return self.product(v, self.w)
+
+    def residual_matvec(self, v: np.ndarray) -> np.ndarray:
+        """Σ_i u_i ∇²f_i v."""
+        return self.product(v, np.zeros_like(self.w))
+
+    def matmat(self, rows: np.ndarray) -> np.ndarray:
+        """∇²L applied to each row."""
+        return np.stack([self.matvec(row) for row in rows])
