@@ -62,7 +62,9 @@ def lower_bound(model: Model, data: Dataset, loss: str | Loss = "mse") -> Bound:
 
 def known_lower_bound(model: Model, data: Dataset, loss: str | Loss = "mse") -> Bound | None:
     """`lower_bound`, and None for a network for which none is proven."""
-    floor = _FLOORS[model.norm](model, data) if isinstance(model, MLP) else None
+    if not isinstance(model, MLP):
+        return None
+    floor = _FLOORS[model.norm](model, data)
     if floor is None:
         return None
     loss = resolve_loss(loss)
@@ -155,9 +157,9 @@ def _power(model: MLP, data: Dataset) -> _Floor | None:
     at least (c+1) (c ‖x'‖²)^{c/(c+1)} |s|^p with p = 2c/(c+1) ≥ 1, at h^{2c+2} = c ‖x'‖² s². Over
     m neurons with Σ s_j = t, Jensen gives Σ |s_j|^p ≥ m^{1−p} |t|^p.
     """
-    if model.depth != 2 or not _is_power(model.activation):
-        return None
     c, norms = model.sigma.homogeneity, _input_norms(model, data)
+    if model.depth != 2 or c is None or not _is_power(model.activation):
+        return None
     p = 2 * c / (c + 1)
     factor = (c + 1) * (c * norms**2) ** (c / (c + 1)) * model.width ** (1 - p)
     return _Floor(

@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -77,7 +77,7 @@ def load_params(path: str | Path) -> Params:
 def model_of(
     params: Mapping[str, np.ndarray],
     activation: str = "relu",
-    norm: str | None = None,
+    norm: Literal["sim_bn", "sim_ln"] | None = None,
     epsilon: float = 1e-5,
 ) -> MLP:
     """The network whose parameters have these names and shapes.

@@ -38,10 +38,11 @@ def plateaus(m, inner, outer, level) -> Neurons:
 def close_pairs(gaps: np.ndarray, t: np.ndarray, close: float) -> np.ndarray:
     """Indices i of disjoint pairs (i, i + 1) of neighbours, nearest first, closer than `close` and
     with labels of one sign."""
-    k, taken, pairs = len(t), set(), []
+    taken: set[int] = set()
+    pairs = []
     for i in np.argsort(gaps, kind="stable"):
-        j = (i + 1) % k
-        if k > 2 and gaps[i] < close and t[i] * t[j] > 0 and not {i, j} & taken:
+        j = (i + 1) % len(t)
+        if len(t) > 2 and gaps[i] < close and t[i] * t[j] > 0 and not {i, j} & taken:
             taken |= {i, j}
             pairs.append(i)
     return np.array(pairs, int)

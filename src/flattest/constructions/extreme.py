@@ -38,7 +38,7 @@ def separate(x: np.ndarray, names: np.ndarray | None = None) -> Separation:
     scale = np.linalg.norm(x - x.mean(axis=0), axis=1).max()
     w, margin = best.w.copy(), best.margin.copy()
     for i in np.flatnonzero(margin <= EASY_MARGIN * scale):
-        direction, found = widest_separation(x, i)
+        direction, found = widest_separation(x, int(i))
         if found > margin[i]:
             w[i], margin[i] = direction, found
         if margin[i] <= LEAST_MARGIN * scale:
