@@ -78,7 +78,7 @@ def test_an_output_bias_is_worth_the_best_constant_shift_of_the_labels():
 
 
 def test_a_network_without_a_proven_bound_is_refused_by_name_and_logged_as_none():
-    model = ft.MLP(10, bias=True, activation="softplus")
+    model = ft.MLP(10, depth=3, bias=True, activation="softplus")
     assert known_lower_bound(model, XOR) is None
     with pytest.raises(ft.FlattestError, match="No certified lower bound.*softplus"):
         lower_bound(model, XOR)
@@ -124,6 +124,7 @@ VALID = {
     "leaky relu, depth 3": (ft.MLP(12, depth=3, activation="leaky_relu:-0.5"), REAL, "mse"),
     "quadratic": (ft.MLP(20, bias=True, activation="quadratic"), SMALL, "mse"),
     "relu^3": (ft.MLP(20, bias=True, activation="relu^3"), REAL, "mse"),
+    "softplus": (ft.MLP(12, bias=True, activation="softplus"), REAL, "mse"),
     "sim-ln": (ft.MLP(16, bias=True, norm="sim_ln", epsilon=1e-2), SMALL, "mse"),
     "sim-ln, large ε": (ft.MLP(16, bias=True, norm="sim_ln", epsilon=9.0), REAL, "mse"),
     "sim-bn": (ft.MLP(24, bias=True, norm="sim_bn"), REAL, "mse"),
@@ -201,6 +202,15 @@ def test_around_the_flattest_networks_the_bound_still_holds(built):
     assert min(gaps) < 1.02
 
 
+@pytest.mark.parametrize("norm", [None, "sim_ln"])
+def test_a_network_trained_by_sam_comes_close_to_the_bound_and_stays_above_it(norm):
+    model = ft.MLP(24, bias=True, norm=norm, epsilon=1e-2)
+    phases = [ft.sam(lr=0.02, rho=0.3, epochs=1500)]
+    run = ft.train(model, SMALL, phases, seed=0, backend="jax", dtype="float64")
+    exact = polished(model, run.params, SMALL, "mse")
+    assert 1 - 1e-9 <= flatness_gap(model, exact, SMALL) < 1.01
+
+
 # Tightness where no construction of the paper meets the bound: networks on one or two points.
 
 
@@ -223,6 +233,12 @@ def test_the_bounds_for_other_activations_are_met_on_one_point():
         h = (c * s**2) ** (1 / (2 * c + 2))
         params = {"W1": np.tile(h * x, (5, 1)), "W2": np.full(5, s / h**c)}
         assert flatness_gap(model, params, data) == pytest.approx(1, rel=1e-12)
+
+    # Spread over many neurons, s = softplus(h) is small and 1 + s is close to s/(1 − e^{−s}).
+    m, s = 10_000, 4e-8
+    softplus = ft.MLP(m, activation="softplus")
+    params = {"W1": np.tile(np.log(np.expm1(s)) * x, (m, 1)), "W2": np.full(m, 2.0 / (m * s))}
+    assert flatness_gap(softplus, params, data) == pytest.approx(1, rel=1e-6)
 
     nobias = ft.MLP(1)
     params = {"W1": np.sqrt(2) * x[None], "W2": np.array([np.sqrt(2)])}

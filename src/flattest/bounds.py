@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import minimize_scalar
+from scipy.optimize import brentq, minimize_scalar
 
 from flattest.data import Dataset, meets_condition_1
 from flattest.errors import FlattestError
@@ -123,7 +123,7 @@ def _least_slope(model: MLP) -> float | None:
 
 
 def _unnormalized(model: MLP, data: Dataset) -> _Floor | None:
-    return _piecewise_linear(model, data) or _power(model, data)
+    return _piecewise_linear(model, data) or _power(model, data) or _softplus(model, data)
 
 
 def _piecewise_linear(model: MLP, data: Dataset) -> _Floor | None:
@@ -165,6 +165,33 @@ def _power(model: MLP, data: Dataset) -> _Floor | None:
     return _Floor(
         lambda t: float((factor * np.abs(t) ** p).mean()), "vardhan2026, Theorem 1", attained=False
     )
+
+
+def _softplus(model: MLP, data: Dataset) -> _Floor | None:
+    """Two layers with softplus: min over a ≥ 0 of a² + ‖x'‖² t²/(√m + a)².
+
+    With s_j = σ(h_j) > 0, σ′(h_j) = 1 − e^{−s_j} ≥ s_j/(1 + s_j). A neuron with output
+    t_j = W2_j s_j costs s_j² + ‖x'‖² t_j² (σ′/s_j)² ≥ s_j² + ‖x'‖² t_j²/(1 + s_j)². By
+    Cauchy–Schwarz the sum of the last terms over Σ t_j = t is at least ‖x'‖² t²/Σ (1 + s_j)², and
+    Σ (1 + s_j)² ≤ (√m + a)² for a = ‖s‖. The minimizer solves a (√m + a)³ = ‖x'‖² t². The bound is
+    small for wide networks, which can spread f over neurons with small s_j. Convexity in t is not
+    proven, so there is none with an output bias.
+    """
+    if model.activation != "softplus" or model.depth != 2 or model.output_bias:
+        return None
+    root_m, norms = np.sqrt(model.width), _input_norms(model, data)
+
+    def floor(t: np.ndarray) -> float:
+        return float(np.mean([_softplus_cost(q, root_m) for q in (norms * t) ** 2]))
+
+    return _Floor(floor, "two-layer softplus, flattest.bounds", attained=False)
+
+
+def _softplus_cost(q: float, root_m: float) -> float:
+    """min over a ≥ 0 of a² + q/(√m + a)²."""
+    # The root of the increasing a(√m + a)³ = q lies below that of a⁴ = q.
+    a = brentq(lambda a: a * (root_m + a) ** 3 - q, 0, q**0.25 + 1e-300)
+    return a**2 + q / (root_m + a) ** 2
 
 
 def _is_power(name: str) -> bool:

@@ -83,6 +83,7 @@ def table(network: Network, found: Certification) -> Table:
     rows = {
         "network": ", ".join(f"{name} {value}" for name, value in settings(network.model)),
         "interpolation error": f"{found.interpolation_error:.3g}",
+        "interpolates": "yes" if found.interpolates else "no, so the bound need not hold",
         "trace": f"{found.trace:.12g}",
         "lower bound": f"{bound.value:.12g} ({bound.reference})" if bound else "none is proven",
         "gap": f"1 + {gap - 1:.3g}" if gap is not None else "none",
