@@ -60,7 +60,7 @@ def test_parameters_that_do_not_interpolate_are_not_flattest_whatever_their_trac
 
 
 def test_without_a_bound_or_a_distribution_the_rest_is_still_certified():
-    model = ft.MLP(6, bias=True, activation="softplus")
+    model = ft.MLP(6, depth=3, bias=True, activation="softplus")
     found = certify(model, model.init(5, seed=0), ft.Dataset(DATA.x, DATA.y))
     assert (found.bound, found.gap, found.test_error) == (None, None, None)
     assert found.trace > 0
