@@ -19,7 +19,7 @@ class Activation:
     """σ, σ′ and σ″, elementwise on NumPy and JAX arrays alike.
 
     `homogeneity` is c where σ(bt) = b^c σ(t) for all b > 0, None where there is no such c.
-    `fingerprint` identifies what the name stands for, so that a run's key can hold it.
+    `fingerprint` is a hash of a registered activation's source, "" for a built-in one.
     """
 
     name: str
@@ -28,7 +28,7 @@ class Activation:
     curvature: Elementwise
     homogeneity: float | None
     piecewise_linear: bool
-    fingerprint: str = "built in"
+    fingerprint: str = ""
 
 
 def _namespace(t):

@@ -85,6 +85,9 @@ class MLP(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="mlp"):
     W2 r / max(‖r‖, ε). `output_bias` adds a scalar (mulayoff2021).
 
     Parameters: W1 (m, d), b1 (m,), hidden W_l (m, m), last W_D (m,), gamma (m,), b_out ().
+
+    `activation_source` is filled in: the fingerprint of a registered activation, so that a spec
+    is not taken for another that only shares the activation's name.
     """
 
     width: int
@@ -95,6 +98,7 @@ class MLP(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="mlp"):
     output_bias: bool = False
     epsilon: float = 1e-5
     initialization: Init = Init()
+    activation_source: str = ""
 
     def __post_init__(self):
         if not _is_positive_integer(self.width):
@@ -107,7 +111,15 @@ class MLP(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="mlp"):
             raise FlattestError(f"norm {self.norm!r} is defined for depth 2, not {self.depth}.")
         if not self.epsilon > 0:
             raise FlattestError(f"Sim-LN's epsilon must be positive, not {self.epsilon!r}.")
-        activation(self.activation)
+        self._pin_activation()
+
+    def _pin_activation(self) -> None:
+        found = activation(self.activation).fingerprint
+        if self.activation_source not in ("", found):
+            raise FlattestError(
+                f"The activation {self.activation!r} is not the one this network was made with."
+            )
+        msgspec.structs.force_setattr(self, "activation_source", found)
 
     @property
     def sigma(self) -> Activation:

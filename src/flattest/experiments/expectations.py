@@ -216,6 +216,12 @@ class RatioAtLeast(Expectation, frozen=True, tag="ratio_at_least"):
         return here / there
 
 
+class RatioAtMost(RatioAtLeast, frozen=True, tag="ratio_at_most"):
+    """series here / the median over seeds of series in the experiment `other` ≤ ratio."""
+
+    side = "≤"
+
+
 class Ends(Expectation, frozen=True, tag="ends"):
     """The share of seeds that end with `status` is at least `share`."""
 
@@ -314,6 +320,7 @@ AnyExpectation = Union[  # noqa: UP007
     WithinOfBound,
     RisesAfterMinimum,
     RatioAtLeast,
+    RatioAtMost,
     Ends,
     Everywhere,
     RankCorrelation,

@@ -1,0 +1,40 @@
+"""What the documents show, runs."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PYTHON_BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def snippets():
+    return [
+        pytest.param(block, id=f"{path.name}-{number}")
+        for path in DOCUMENTS
+        for number, block in enumerate(PYTHON_BLOCK.findall(path.read_text()))
+    ]
+
+
+def run(arguments, **options):
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    return subprocess.run(
+        [sys.executable, *arguments], env=environment, capture_output=True, text=True, **options
+    )
+
+
+@pytest.mark.parametrize("snippet", snippets())
+def test_every_python_snippet_of_the_documents_runs(snippet, tmp_path):
+    done = run(["-c", snippet], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.name)
+def test_every_example_runs(path, tmp_path):
+    done = run([str(path)], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
