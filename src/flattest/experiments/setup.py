@@ -1,0 +1,102 @@
+"""A setup: the network, the distribution and the algorithm that the question is asked of.
+
+A user's file defines a function that returns one:
+
+    def setup():
+        return ft.Setup(
+            name="leaky",
+            distribution=ft.Xor(30),
+            n=100,
+            model=ft.MLP(500, bias=True, activation="leaky_relu:0.1"),
+            algorithm=(ft.sam(0.01, 0.05, epochs=20_000),),
+            baseline=(ft.gd(0.01, weight_decay=0.05, epochs=20_000),),
+        )
+"""
+
+import msgspec
+
+from flattest.algorithms import Phase
+from flattest.data import AnyDistribution
+from flattest.errors import FlattestError
+from flattest.experiments import Experiment, Task, Variant
+from flattest.experiments.challenge import Challenge
+from flattest.experiments.training import Training
+from flattest.losses import MSE, Loss
+from flattest.models import MLP
+
+
+class Setup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What is asked, and how hard.
+
+    `algorithm` minimizes sharpness, `baseline` (optional) does not. `seeds` is the number of runs
+    of each, `challenges` that of attempts to find a flattest minimizer that does not generalize,
+    by `challenge` where it is given (a smaller network or a training set that meets a theorem's
+    condition), else on the setup itself. A network generalizes if its test error is at most
+    `generalizes`.
+    """
+
+    name: str
+    distribution: AnyDistribution
+    n: int
+    model: MLP
+    algorithm: tuple[Phase, ...]
+    baseline: tuple[Phase, ...] = ()
+    loss: Loss = MSE()
+    seeds: int = 5
+    challenges: int = 2
+    challenge: Challenge | None = None
+    generalizes: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not self.name or "/" in self.name:
+            raise FlattestError(f"A setup needs a name without a slash, not {self.name!r}.")
+        if not self.algorithm:
+            raise FlattestError(f"The setup {self.name!r} has no algorithm.")
+        if not 0 < self.generalizes < 0.5:
+            raise FlattestError(
+                f"The test error that counts as generalizing must lie in (0, 0.5), "
+                f"not {self.generalizes!r}."
+            )
+
+    def training(self, phases: tuple[Phase, ...]) -> Training:
+        return Training(
+            distribution=self.distribution,
+            n=self.n,
+            model=self.model,
+            phases=phases,
+            loss=self.loss,
+        )
+
+    def variants(self) -> dict[str, Variant[Task]]:
+        """What is run, by role: the algorithm, the baseline if there is one, the challenge."""
+        challenge = self.challenge or Challenge(
+            distribution=self.distribution, n=self.n, model=self.model, loss=self.loss
+        )
+        roles: dict[str, Variant[Task]] = {
+            "algorithm": Variant(self.training(self.algorithm), self.seeds)
+        }
+        if self.baseline:
+            roles["baseline"] = Variant(self.training(self.baseline), self.seeds)
+        return roles | {"challenge": Variant(challenge, self.challenges)}
+
+
+QUESTIONS = {
+    "algorithm": "Does the algorithm find a minimum that generalizes?",
+    "baseline": "Does the baseline generalize?",
+    "challenge": "Is there a flattest minimum that does not generalize?",
+}
+
+
+def experiments_of(quick: Setup, full: Setup, prefix: str = "judge") -> dict[str, Experiment]:
+    """The experiments that answer the question of a setup, by role."""
+    small, large = quick.variants(), full.variants()
+    return {
+        role: Experiment(
+            name=f"{prefix}/{full.name}-{role}",
+            figure=full.name,
+            claim=QUESTIONS[role],
+            quick=small[role],
+            full=large[role],
+        )
+        for role in small
+    }

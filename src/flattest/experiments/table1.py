@@ -1,0 +1,139 @@
+"""Table 1 of wen2023: four architectures, two questions each.
+
+    flattest table1           under three minutes on two cores
+    flattest table1 --full    the paper's width and epochs
+
+Expected: no bias ✓✓ (Scenario I), bias ✗✗ (II), Sim-BN ✓✓ (I), Sim-LN ✗✓ (III).
+"""
+
+import msgspec
+
+from flattest.algorithms import gd, sam
+from flattest.data import CompleteXor, Xor
+from flattest.experiments import wen2023
+from flattest.experiments.challenge import Challenge
+from flattest.experiments.setup import Setup, experiments_of
+from flattest.models import MLP
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """One architecture: what is asked, at two scales, and the paper's answers."""
+
+    title: str
+    theorem: str
+    quick: Setup
+    full: Setup
+    paper: tuple[bool, bool]
+
+
+def _phases(panel: str):
+    return next(e for e in wen2023.EXPERIMENTS if e.panel == panel).full.task.phases
+
+
+def _challenge(model: MLP) -> Challenge:
+    """A search small enough for minutes; the statements challenged are for every width and d."""
+    return Challenge(distribution=Xor(12), n=60, model=model, wrong=60, steps=400)
+
+
+_NO_BIAS_CHALLENGE = _challenge(MLP(60))
+_SIM_BN_CHALLENGE = msgspec.structs.replace(
+    _challenge(MLP(60, bias=True, norm="sim_bn")), distribution=CompleteXor(12)
+)
+
+ROWS = (
+    Row(
+        title="2-layer without bias",
+        theorem="Theorem 3.1",
+        paper=(True, True),
+        quick=Setup(
+            name="no-bias",
+            distribution=Xor(30),
+            n=100,
+            model=wen2023.NO_BIAS,
+            algorithm=(sam(0.01, 0.05, epochs=5_000),),
+            baseline=(gd(0.01, weight_decay=0.05, epochs=20_000),),
+            challenge=_NO_BIAS_CHALLENGE,
+        ),
+        full=Setup(
+            name="no-bias",
+            distribution=Xor(30),
+            n=100,
+            model=wen2023.NO_BIAS,
+            algorithm=_phases("fig1b"),
+            baseline=_phases("fig1a"),
+            challenge=_NO_BIAS_CHALLENGE,
+            challenges=5,
+        ),
+    ),
+    Row(
+        title="2-layer with bias",
+        theorem="Theorem 4.1",
+        paper=(False, False),
+        quick=Setup(
+            name="bias",
+            distribution=Xor(30),
+            n=100,
+            model=wen2023.BIAS,
+            algorithm=(sam(0.01, 0.05, epochs=20_000),),
+            baseline=(gd(0.01, weight_decay=0.05, epochs=20_000),),
+        ),
+        full=Setup(
+            name="bias",
+            distribution=Xor(30),
+            n=100,
+            model=wen2023.BIAS,
+            algorithm=_phases("fig4b"),
+            baseline=_phases("fig4a"),
+        ),
+    ),
+    Row(
+        title="2-layer with simplified BatchNorm",
+        theorem="Theorem 3.2",
+        paper=(True, True),
+        quick=Setup(
+            name="sim-bn",
+            distribution=Xor(30),
+            n=100,
+            model=msgspec.structs.replace(wen2023.SIM_BN, width=100),
+            algorithm=(sam(0.005, 0.1, epochs=2_000),),
+            challenge=_SIM_BN_CHALLENGE,
+        ),
+        full=Setup(
+            name="sim-bn",
+            distribution=Xor(30),
+            n=100,
+            model=wen2023.SIM_BN,
+            algorithm=_phases("fig2a"),
+            challenge=_SIM_BN_CHALLENGE,
+            seeds=2,
+            challenges=5,
+        ),
+    ),
+    Row(
+        title="2-layer with simplified LayerNorm",
+        theorem="Theorem 5.1",
+        paper=(False, True),
+        quick=Setup(
+            name="sim-ln",
+            distribution=Xor(30),
+            n=100,
+            model=wen2023.SIM_LN,
+            algorithm=_phases("fig6b"),
+        ),
+        full=Setup(
+            name="sim-ln",
+            distribution=Xor(30),
+            n=100,
+            model=wen2023.SIM_LN,
+            algorithm=_phases("fig6b"),
+        ),
+    ),
+)
+
+
+def roles(row: Row) -> dict:
+    """The experiments behind a row, by role."""
+    return experiments_of(row.quick, row.full, prefix="table1")
+
+
+EXPERIMENTS = tuple(e for row in ROWS for e in roles(row).values())
