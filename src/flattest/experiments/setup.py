@@ -23,6 +23,7 @@ from flattest.experiments.challenge import Challenge
 from flattest.experiments.training import Training
 from flattest.losses import MSE, Loss
 from flattest.models import MLP
+from flattest.train import Log
 
 
 class Setup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -46,6 +47,7 @@ class Setup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     challenges: int = 2
     challenge: Challenge | None = None
     generalizes: float = 0.1
+    log: Log = Log()
 
     def __post_init__(self) -> None:
         if not self.name or "/" in self.name:
@@ -65,6 +67,7 @@ class Setup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
             model=self.model,
             phases=phases,
             loss=self.loss,
+            log=self.log,
         )
 
     def variants(self) -> dict[str, Variant[Task]]:

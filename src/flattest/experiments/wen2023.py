@@ -26,8 +26,10 @@ from flattest.experiments.expectations import (
 from flattest.experiments.training import Training
 from flattest.losses import MSE, Logistic, Loss
 from flattest.models import MLP, Init
+from flattest.train import Log
 
 WIDTH = 500
+QUICK_LOG = Log(points=60)
 SMALL_FIRST_LAYER = Init(scales=(("W1", 0.01), ("b1", 0.01)))
 
 NO_BIAS = MLP(WIDTH)
@@ -83,7 +85,10 @@ def panel(
         for phase, epochs in zip(phases, quick_epochs, strict=True)
     )
     quick = msgspec.structs.replace(
-        full, model=msgspec.structs.replace(model, width=quick_width), phases=shortened
+        full,
+        model=msgspec.structs.replace(model, width=quick_width),
+        phases=shortened,
+        log=QUICK_LOG,
     )
     return Experiment(
         name=f"wen2023/{name}",
