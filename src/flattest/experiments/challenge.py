@@ -5,12 +5,19 @@ descends the sharpness from interpolators that were taught wrong labels off the 
 what counts is whether the flattest networks it ends at still generalize badly.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from flattest.constructions import certify, memorizer, sim_ln_memorizer
+from flattest.constructions import (
+    Construction,
+    certify,
+    memorizer,
+    population_error,
+    population_mse,
+    sim_ln_memorizer,
+)
 from flattest.data import AnyDistribution, Dataset
 from flattest.errors import FlattestError
 from flattest.experiments import Computed
@@ -18,7 +25,10 @@ from flattest.losses import MSE, Loss
 from flattest.models import MLP, Params
 from flattest.search import bad_interpolator, search_flattest
 
-MEMORIZERS = {None: memorizer, "sim_ln": sim_ln_memorizer}
+MEMORIZERS: dict[str | None, Callable[..., Construction]] = {
+    None: memorizer,
+    "sim_ln": sim_ln_memorizer,
+}
 
 
 class Challenge(Computed, frozen=True, tag="challenge"):
@@ -47,8 +57,8 @@ class Challenge(Computed, frozen=True, tag="challenge"):
             "bound": np.nan if found.bound is None else found.bound.value,
             "certified": float(found.flattest),
             "interpolation_error": found.interpolation_error,
-            "test_error": float(found.test_error),
-            "test_mse": float(found.test_mse),
+            "test_error": float(population_error(self.model, params, data)),
+            "test_mse": float(population_mse(self.model, params, data, self.loss)),
         }
 
     def _search(self, data: Dataset, seed: int) -> tuple[Params, dict[str, float]]:
@@ -64,9 +74,11 @@ def known_memorizer(model: MLP, data: Dataset, loss: Loss) -> Params | None:
     """The memorizer of Theorem 4.1 or 5.1 where the network and the inputs admit one, else None."""
     if model.activation != "relu" or not model.bias or model.norm not in MEMORIZERS:
         return None
-    depth = {"depth": model.depth} if model.norm is None else {"epsilon": model.epsilon}
+    shape: dict[str, Any] = (
+        {"depth": model.depth} if model.norm is None else {"epsilon": model.epsilon}
+    )
     try:
-        built = MEMORIZERS[model.norm](data, width=model.width, loss=loss, **depth)
+        built = MEMORIZERS[model.norm](data, width=model.width, loss=loss, **shape)
     except FlattestError:
         # Inputs that are no extreme points, or more of them than neurons: no memorizer is known.
         return None

@@ -13,6 +13,9 @@ A user's file defines a function that returns one:
         )
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 import msgspec
 
 from flattest.algorithms import Phase
@@ -20,6 +23,7 @@ from flattest.data import AnyDistribution
 from flattest.errors import FlattestError
 from flattest.experiments import Experiment, Task, Variant
 from flattest.experiments.challenge import Challenge
+from flattest.experiments.expectations import AnyExpectation, AtLeast, AtMost
 from flattest.experiments.training import Training
 from flattest.losses import MSE, Loss
 from flattest.models import MLP
@@ -70,29 +74,47 @@ class Setup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
             log=self.log,
         )
 
-    def variants(self) -> dict[str, Variant[Task]]:
-        """What is run, by role: the algorithm, the baseline if there is one, the challenge."""
+    def variants(self, generalizing: Mapping[str, bool]) -> dict[str, Variant[Task]]:
+        """What is run, by role: the algorithm, the baseline if there is one, the challenge.
+
+        `generalizing` says of which roles the networks are expected to generalize, or not to.
+        """
+        tasks: dict[str, tuple[Task, int]] = {
+            "algorithm": (self.training(self.algorithm), self.seeds)
+        }
+        if self.baseline:
+            tasks["baseline"] = (self.training(self.baseline), self.seeds)
         challenge = self.challenge or Challenge(
             distribution=self.distribution, n=self.n, model=self.model, loss=self.loss
         )
-        roles: dict[str, Variant[Task]] = {
-            "algorithm": Variant(self.training(self.algorithm), self.seeds)
+        tasks["challenge"] = (challenge, self.challenges)
+        return {
+            role: Variant(task, seeds, self._expectations(generalizing.get(role)))
+            for role, (task, seeds) in tasks.items()
         }
-        if self.baseline:
-            roles["baseline"] = Variant(self.training(self.baseline), self.seeds)
-        return roles | {"challenge": Variant(challenge, self.challenges)}
+
+    def _expectations(self, generalizing: bool | None) -> tuple[AnyExpectation, ...]:
+        if generalizing is None:
+            return ()
+        kind = AtMost if generalizing else AtLeast
+        return (kind(series="test_error", at="tail", value=self.generalizes),)
 
 
 QUESTIONS = {
-    "algorithm": "Does the algorithm find a minimum that generalizes?",
-    "baseline": "Does the baseline generalize?",
-    "challenge": "Is there a flattest minimum that does not generalize?",
+    "algorithm": "Whether the algorithm finds a minimum that generalizes.",
+    "baseline": "Whether the baseline generalizes.",
+    "challenge": "Whether a flattest minimum found on purpose generalizes.",
 }
 
 
-def experiments_of(quick: Setup, full: Setup, prefix: str = "judge") -> dict[str, Experiment]:
+def experiments_of(
+    quick: Setup,
+    full: Setup,
+    prefix: str = "judge",
+    generalizing: Mapping[str, bool] = MappingProxyType({}),
+) -> dict[str, Experiment]:
     """The experiments that answer the question of a setup, by role."""
-    small, large = quick.variants(), full.variants()
+    small, large = quick.variants(generalizing), full.variants(generalizing)
     return {
         role: Experiment(
             name=f"{prefix}/{full.name}-{role}",

@@ -8,9 +8,9 @@ Expected: no bias ✓✓ (Scenario I), bias ✗✗ (II), Sim-BN ✓✓ (I), Sim-
 
 import msgspec
 
-from flattest.algorithms import gd, sam
+from flattest.algorithms import Phase, gd, sam
 from flattest.data import CompleteXor, Xor
-from flattest.experiments import wen2023
+from flattest.experiments import Experiment, wen2023
 from flattest.experiments.challenge import Challenge
 from flattest.experiments.setup import Setup, experiments_of
 from flattest.models import MLP
@@ -26,7 +26,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     paper: tuple[bool, bool]
 
 
-def _phases(panel: str):
+def _phases(panel: str) -> tuple[Phase, ...]:
     return next(e for e in wen2023.EXPERIMENTS if e.panel == panel).full.task.phases
 
 
@@ -135,9 +135,11 @@ ROWS = (
 )
 
 
-def roles(row: Row) -> dict:
+def roles(row: Row) -> dict[str, Experiment]:
     """The experiments behind a row, by role."""
-    return experiments_of(row.quick, row.full, prefix="table1")
+    flattest, algorithm = row.paper
+    expected = {"challenge": flattest, "algorithm": algorithm, "baseline": True}
+    return experiments_of(row.quick, row.full, "table1", expected)
 
 
 EXPERIMENTS = tuple(e for row in ROWS for e in roles(row).values())

@@ -12,7 +12,7 @@ U(±1/√fan-in), a fresh training set for every seed, shuffled passes, float32 
 import msgspec
 
 from flattest.algorithms import Phase, gd, sam, sgd
-from flattest.data import Ball, Distribution, Xor
+from flattest.data import AnyDistribution, Ball, Xor
 from flattest.experiments import Experiment, Variant
 from flattest.experiments.expectations import (
     AnyExpectation,
@@ -72,7 +72,7 @@ def panel(
     *,
     quick_epochs: tuple[int, ...],
     quick_expectations: tuple[AnyExpectation, ...] | None = None,
-    distribution: Distribution = Xor(30),  # noqa: B008 (frozen)
+    distribution: AnyDistribution = Xor(30),  # noqa: B008 (frozen)
     loss: Loss = MSE(),  # noqa: B008 (frozen)
     seeds: int = 5,
     quick_width: int = WIDTH,
