@@ -74,13 +74,13 @@ from flattest.parameters import (  # noqa: E402
     model_of,
     save_network,
 )
-from flattest.search import (  # noqa: E402  # noqa: E402
+from flattest.search import (  # noqa: E402
     SearchResult,
     bad_interpolator,
     interpolate,
     search_flattest,
 )
-from flattest.sharpness import (  # noqa: E402  # noqa: E402
+from flattest.sharpness import (  # noqa: E402
     Eigenpairs,
     Measure,
     SpectralDensity,

@@ -2,6 +2,7 @@
 
 import hashlib
 import inspect
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -93,18 +94,24 @@ _NAMES = [*_FIXED, "leaky_relu", "leaky_relu:SLOPE", "relu^C"]
 def activation(name: str) -> Activation:
     """The activation called `name`: relu, leaky_relu or leaky_relu:SLOPE, softplus, quadratic,
     relu^C (C > 1), linear, or one given to `register_activation`."""
+    if isinstance(name, str) and (found := _find(name)) is not None:
+        return found
+    raise unknown("activation", name, {*_NAMES, *_FIXED})
+
+
+def _find(name: str) -> Activation | None:
     if name in _FIXED:
         return _FIXED[name]
     if name == "leaky_relu":
         return _leaky(name, 0.01)
-    if isinstance(name, str) and name.startswith("leaky_relu:"):
+    if name.startswith("leaky_relu:"):
         return _leaky(name, _parameter(name, name.removeprefix("leaky_relu:")))
-    if isinstance(name, str) and name.startswith("relu^"):
+    if name.startswith("relu^"):
         c = _parameter(name, name.removeprefix("relu^"))
         if c <= 1:
             raise FlattestError(f"The power in {name!r} must exceed 1; use 'relu' for power 1.")
         return _relu_power(name, c)
-    raise unknown("activation", name, [*_NAMES, *(set(_FIXED) - set(_NAMES))])
+    return None
 
 
 def register_activation(
@@ -141,6 +148,9 @@ def _fingerprint(function: Elementwise) -> str:
 
 def _parameter(name: str, text: str) -> float:
     try:
-        return float(text)
+        value = float(text)
     except ValueError:
-        raise FlattestError(f"The parameter in activation {name!r} is not a number.") from None
+        value = math.nan
+    if not math.isfinite(value):
+        raise FlattestError(f"The parameter in activation {name!r} is not a number.")
+    return value

@@ -1,5 +1,6 @@
 """Distributions: seed → Dataset, and their population (exact where the support is small)."""
 
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +26,7 @@ class Dataset:
     distribution: "Distribution | None" = field(default=None)
 
     def __post_init__(self):
-        x, y = np.array(self.x, np.float64), np.array(self.y, np.float64)
+        x, y = _real_array("x", self.x), _real_array("y", self.y)
         if x.ndim != 2 or y.ndim != 1 or len(x) != len(y):
             raise FlattestError(f"x must be (n, d) and y (n,), not {x.shape} and {y.shape}.")
         if x.size == 0:
@@ -49,13 +50,14 @@ class Dataset:
     def load(cls, path: str | Path) -> "Dataset":
         """The arrays x and y of an .npz file; pickled contents are refused."""
         try:
-            with np.load(path, allow_pickle=False) as file:
+            # Opened here, because NumPy leaves a broken file open.
+            with open(path, "rb") as handle, np.load(handle, allow_pickle=False) as file:
                 return cls(file["x"], file["y"])
         except KeyError as error:
             raise FlattestError(f"{path} must hold arrays named x and y: {error}.") from None
-        except (OSError, ValueError) as error:
-            if isinstance(error, FlattestError):
-                raise
+        except FlattestError:
+            raise
+        except (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile) as error:
             raise FlattestError(f"{path} cannot be read as an .npz of arrays: {error}") from None
 
 
@@ -394,10 +396,20 @@ def population_mean(
     starts = range(0, len(points.y), _ROWS_AT_ONCE)
     chunks = [slice(start, start + _ROWS_AT_ONCE) for start in starts]
     values = np.concatenate(
-        [np.asarray(metric(np.asarray(predict(points.x[c])), points.y[c]), float) for c in chunks]
+        [_one_number_a_point(metric, predict(points.x[c]), points.y[c]) for c in chunks]
     )
-    stderr = 0.0 if points.exact else float(values.std(ddof=1) / np.sqrt(len(values)))
+    spread = float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else np.inf
+    stderr = 0.0 if points.exact else spread
     return Estimate(float(values.mean()), stderr, points.exact)
+
+
+def _one_number_a_point(metric, f, y: np.ndarray) -> np.ndarray:
+    values = np.asarray(metric(np.asarray(f), y), float)
+    if values.shape != y.shape:
+        raise FlattestError(
+            f"The metric must give one number a point, shape {y.shape}, not {values.shape}."
+        )
+    return values
 
 
 def xor(n: int = 100, d: int = 30, seed: int = 0, distinct: bool = False) -> Dataset:
@@ -432,6 +444,16 @@ def sum_of_single_index(
 
 def _unit_rows(x: np.ndarray) -> np.ndarray:
     return x / np.linalg.norm(x, axis=1, keepdims=True) if x.shape[1] else x
+
+
+def _real_array(name: str, values) -> np.ndarray:
+    try:
+        array = np.asarray(values)
+        if array.dtype.kind not in "fiub":
+            raise TypeError(f"dtype {array.dtype}")
+        return array.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise FlattestError(f"{name} must be an array of real numbers: {error}.") from None
 
 
 def _check_count(name: str, value) -> None:

@@ -113,7 +113,7 @@ def loss(name: "str | Loss") -> Loss:
     """The loss called `name` (mse, half_mse, logistic), or the loss itself where one is given."""
     if isinstance(name, Loss):
         return name
-    if name not in LOSSES:
+    if not isinstance(name, str) or name not in LOSSES:
         raise unknown("loss", name, LOSSES)
     return LOSSES[name]()
 

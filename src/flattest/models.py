@@ -1,6 +1,6 @@
 """Architectures: init and apply, frozen and hashable (wen2023, section 2)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -170,6 +170,8 @@ class MLP(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="mlp"):
     def check(self, params: Params, d: int) -> None:
         """Raises unless `params` are finite arrays of this network's shapes for d inputs."""
         shapes = self.shapes(d)
+        if not isinstance(params, Mapping):
+            raise FlattestError(f"Parameters are a dict of arrays, not {type(params).__name__}.")
         if set(params) != set(shapes):
             raise FlattestError(
                 f"This network's parameters are {', '.join(shapes)}; given: {', '.join(params)}."
@@ -179,13 +181,17 @@ class MLP(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="mlp"):
                 raise FlattestError(
                     f"Parameter {name} must have shape {shape}, not {np.shape(params[name])}."
                 )
-            if not np.isfinite(np.asarray(params[name])).all():
+            if not _is_finite(params[name]):
                 raise FlattestError(f"Parameter {name} has entries that are not finite.")
 
     def apply(self, params: Params, x, train_x=None):
         """f_θ on the rows of x; `train_x` are the training inputs (Sim-BN's statistics)."""
         r = self.first_layer(params, x)
         if self.norm == "sim_bn":
+            if train_x is None:
+                raise FlattestError(
+                    "Sim-BN needs the training inputs, train_x, for its statistics."
+                )
             r = params["gamma"] * r / _root_mean_square(self.first_layer(params, train_x))
         elif self.norm == "sim_ln":
             r = r / _norm_at_least(r, self.epsilon)[:, None]
@@ -217,6 +223,11 @@ def _norm_at_least(r, epsilon: float):
     square = (r**2).sum(axis=1)
     small = square <= epsilon**2
     return jnp.where(small, epsilon, jnp.sqrt(jnp.where(small, 1.0, square)))
+
+
+def _is_finite(values) -> bool:
+    array = np.asarray(values)
+    return array.dtype.kind in "fiub" and bool(np.isfinite(array).all())
 
 
 def _is_positive_integer(value) -> bool:
