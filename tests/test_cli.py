@@ -105,6 +105,7 @@ def test_run_judges_as_json(capsys, panels):
     code, out, _ = run_quietly(capsys, "fig1a", "--json", "--seeds", "1")
     (judgement,) = json.loads(out)
     assert code == 0
+    assert judgement["met"] is True
     assert judgement["verdicts"][0] == {
         "met": True,
         "value": 4.0,

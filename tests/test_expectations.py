@@ -3,7 +3,7 @@
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flattest import experiments as registry
@@ -106,6 +106,7 @@ def test_a_diverged_run_meets_no_expectation_but_that_it_diverges(case):
     assert not expectation.judge([diverged]).met
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=7), st.floats(0, 1))
 def test_the_median_over_seeds_is_what_is_judged(ends, value):
     verdict = AtMost(series="e", value=value).judge(seeds("e", *ends))

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -55,6 +55,7 @@ def finished(store, seed=0, label="paper/fig1", **results):
 # Files
 
 
+@settings(deadline=None)
 @given(
     hnp.arrays(np.float64, hnp.array_shapes(min_dims=0, min_side=0)),
     st.text("abcW1_", min_size=1, max_size=5),
@@ -121,6 +122,7 @@ def test_a_new_engine_version_changes_the_key(monkeypatch):
     assert run_key(Task(), 0) != before
 
 
+@settings(deadline=None)
 @given(st.floats(), st.floats())
 def test_keys_are_equal_where_numbers_are(a, b):
     same = a == b or (math.isnan(a) and math.isnan(b))
@@ -276,6 +278,26 @@ def test_a_run_whose_results_are_broken_is_given_again_from_the_start(store):
         claim.finish({"epoch": [7]})
     assert store.run(key).status == "finished"
     np.testing.assert_array_equal(store.run(key).series()["epoch"], [7])
+
+
+@pytest.mark.parametrize("damage", [truncate, Path.unlink])
+def test_asking_again_repairs_a_spec_and_keeps_the_result(store, damage):
+    key = finished(store, seed=4)
+    damage(store.folder(key) / "spec.json")
+    assert store.run(key).status == "broken"
+    store.add(Task(), 4, "paper/fig1")
+    assert store.run(key).status == "finished"
+
+
+def test_a_stray_folder_is_listed_as_broken_and_can_be_asked_for(store):
+    key = run_key(Task(), 5)
+    store.folder(key).mkdir()
+    assert Store.open(store.root).runs() == []
+    (store.folder(key) / "spec.json").write_bytes(b"{")
+    (stray,) = Store.open(store.root).runs()
+    assert (stray.key, stray.status) == (key, "broken")
+    store.add(Task(), 5, "paper/fig1")
+    assert [(run.seed, run.status) for run in store.runs()] == [(5, "pending")]
 
 
 def test_a_run_of_a_newer_schema_is_not_overwritten(store):

@@ -10,6 +10,7 @@ import contextlib
 import fnmatch
 import logging
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -55,19 +56,19 @@ class Job(msgspec.Struct, frozen=True):
 
 
 class Judgement(msgspec.Struct, frozen=True):
-    """An experiment judged on the runs the store has; `key` is that of the judged experiment."""
+    """An experiment judged on the runs the store has; `key` is that of the judged experiment.
+
+    It is met if every seed has a result (`missing` have none) and every verdict is.
+    """
 
     experiment: str
     variant: VariantName
     key: str
     claim: str
+    met: bool
     runs: tuple[StoredRun, ...]
     missing: int
     verdicts: tuple[Verdict, ...]
-
-    @property
-    def met(self) -> bool:
-        return self.missing == 0 and all(verdict.met for verdict in self.verdicts)
 
 
 def run(
@@ -113,7 +114,7 @@ def plan(
     for e in chosen:
         v = e.variant(variant)
         for seed in range(seeds or v.seeds):
-            job = Job(v.task, seed, f"{e.name}" if variant == "full" else f"{e.name}:quick")
+            job = Job(v.task, seed, e.name if variant == "full" else f"{e.name}:quick")
             key = store.add(job.task, seed, job.label)
             found = store.run(key)
             if found is None or not found.done:
@@ -197,17 +198,31 @@ def cluster(workers: int, scheduler: str | None) -> Iterator[Any]:
         if scheduler is not None:
             yield stack.enter_context(connected(scheduler))
             return
-        processes = LocalCluster(
-            n_workers=workers,
-            threads_per_worker=1,
-            processes=True,
-            dashboard_address=None,
-            silence_logs=logging.CRITICAL,
-            memory_limit=0,
-            env=WORKER_ENVIRONMENT | dict(os.environ),
-        )
+        with interrupts_held_back():
+            processes = LocalCluster(
+                n_workers=workers,
+                threads_per_worker=1,
+                processes=True,
+                dashboard_address=None,
+                silence_logs=logging.CRITICAL,
+                memory_limit=0,
+                env=WORKER_ENVIRONMENT | dict(os.environ),
+            )
         stack.enter_context(processes)
         yield stack.enter_context(Client(processes))
+
+
+@contextlib.contextmanager
+def interrupts_held_back() -> Iterator[None]:
+    """Ctrl-C waits until the end of the block, and processes started in it never hear it.
+
+    A terminal sends it to all of them; it is for this process to end the workers.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def connected(address: str) -> Any:
@@ -261,8 +276,9 @@ class Board:
 
     def watch(self, over: threading.Event) -> None:
         while not over.wait(POLL):
-            self.look()
-        self.look()
+            # If the store is at fault, those at work will say so.
+            with contextlib.suppress(StoreError):
+                self.look()
 
     def look(self) -> None:
         done = 0.0
@@ -339,4 +355,5 @@ def judge(e: Experiment, variant: VariantName, store: Store, seeds: int | None =
     v = e.variant(variant)
     verdicts = tuple(x.judge(here, others) for x in v.expectations) if here else ()
     missing = (seeds or v.seeds) - len(here)
-    return Judgement(e.name, variant, e.key, e.claim, tuple(runs), missing, verdicts)
+    met = missing == 0 and all(verdict.met for verdict in verdicts)
+    return Judgement(e.name, variant, e.key, e.claim, met, tuple(runs), missing, verdicts)

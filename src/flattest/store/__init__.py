@@ -40,7 +40,7 @@ from flattest.store.files import (
     write_series,
     write_tensors,
 )
-from flattest.store.index import SCHEMA, Index, Row
+from flattest.store.index import SCHEMA, Index, Row, Standing
 from flattest.store.provenance import Provenance, available_cores, provenance
 
 __all__ = [
@@ -90,17 +90,9 @@ class Spec(msgspec.Struct, frozen=True):
     task: msgspec.Raw
 
 
-class Record(msgspec.Struct, frozen=True):
+class Record(Standing, frozen=True, kw_only=True):
     """record.json: how the run went, enough to rebuild its row of the index."""
 
-    status: str
-    sentence: str = ""
-    progress: float = 0.0
-    step: int = 0
-    created: float = 0.0
-    started: float | None = None
-    finished: float | None = None
-    seconds: float = 0.0
     provenance: Provenance | None = None
     notes: dict[str, str] = {}  # what the task says of how it was done
     files: dict[str, int] = {}  # the results and their sizes in bytes
@@ -241,16 +233,21 @@ class Store:
 
     def adopt(self) -> None:
         """Index the run folders that are not: copied here, or left by an index that was deleted."""
-        if not self.index.writable:
-            return
-        known = {row.key for row in self.index.rows()}
-        for folder in (self.root / "runs").glob("*/"):
-            if folder.name not in known:
-                self.index.add(row_of(folder))
+        if self.index.writable:
+            for folder in self.strangers(self.index.rows()):
+                if readable(folder):
+                    self.index.add(row_of(folder))
+
+    def strangers(self, rows: list[Row]) -> list[Path]:
+        """The run folders that are in none of the rows."""
+        known = {row.key for row in rows}
+        specs = (self.root / "runs").glob("*/spec.json")
+        return [spec.parent for spec in specs if spec.parent.name not in known]
 
     def runs(self) -> list[StoredRun]:
         """Every run, broken ones marked, by label and seed."""
-        return [self.stored(row) for row in self.index.rows()]
+        rows = self.index.rows()
+        return [self.stored(row) for row in rows + [row_of(f) for f in self.strangers(rows)]]
 
     def run(self, key: str) -> StoredRun | None:
         row = self.index.row(key)
@@ -284,11 +281,12 @@ class Store:
     def add(self, task: Any, seed: int, label: str) -> str:
         """Ask for a run; returns its key. Asking twice is asking once."""
         key = run_key(task, seed)
-        if self.index.row(key) is None:
+        folder, row = self.folder(key), self.index.row(key)
+        if row is None or not readable(folder):
             raw = msgspec.Raw(msgspec.json.encode(task))
             spec = Spec(SCHEMA, key, label, seed, ENGINE_VERSION, raw)
-            write_json(self.folder(key) / "spec.json", spec)
-            self.index.add(Row(key, label, seed, created=time.time()))
+            write_json(folder / "spec.json", spec)
+            self.index.add(Row(key=key, label=label, seed=seed, created=time.time()))
         return key
 
     def claim(self, key: str) -> "Claim | None":
@@ -306,7 +304,7 @@ class Store:
                 # Done, though perhaps killed before it could tell the index.
                 claim.release(claim.record)
                 return None
-            claim.record = Record("pending")
+            claim.record = Record()
         return claim
 
 
@@ -429,23 +427,29 @@ def read_record(folder: Path) -> Record:
     try:
         return read_json(folder / "record.json", Record)
     except FlattestError:
-        return Record("pending")
+        return Record()
 
 
 def row_of(folder: Path) -> Row:
     """The row of the index for a folder; a folder that cannot be read has one too."""
-    try:
-        spec = read_spec(folder)
-    except FlattestError:
-        return Row(folder.name, "?", 0, created=time.time())
-    return Row(folder.name, spec.label, spec.seed, **columns(read_record(folder)))
+    if not readable(folder):
+        return Row(key=folder.name, label="?", seed=0)
+    spec = read_json(folder / "spec.json", Spec)
+    return Row(key=folder.name, label=spec.label, seed=spec.seed, **columns(read_record(folder)))
 
 
 def columns(record: Record) -> dict[str, Any]:
     """What the index keeps of a record."""
-    fields = msgspec.structs.asdict(record)
-    del fields["provenance"], fields["notes"], fields["files"]
-    return fields
+    return {name: getattr(record, name) for name in Standing.__struct_fields__}
+
+
+def readable(folder: Path) -> bool:
+    """Whether the folder says what was asked, be it in a newer schema."""
+    try:
+        read_json(folder / "spec.json", Spec)
+    except FlattestError:
+        return False
+    return True
 
 
 def check(folder: Path, status: str) -> None:

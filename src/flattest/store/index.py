@@ -44,10 +44,9 @@ CREATE TABLE runs (
 """
 
 
-class Row(msgspec.Struct, frozen=True):
-    key: str
-    label: str
-    seed: int
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """How a run stands: in its row of the index, and in its folder's record."""
+
     status: str = "pending"
     sentence: str = ""
     progress: float = 0.0
@@ -56,6 +55,12 @@ class Row(msgspec.Struct, frozen=True):
     started: float | None = None
     finished: float | None = None
     seconds: float = 0.0
+
+
+class Row(Standing, frozen=True, kw_only=True):
+    key: str
+    label: str
+    seed: int
     owner: str | None = None
     host: str | None = None
     pid: int | None = None
