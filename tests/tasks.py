@@ -17,20 +17,20 @@ class Walk(Task, frozen=True, tag="test/walk"):
     """v ← cos(3v + seed), one step at a time, resumed from its scratch.
 
     Every step that was saved leaves a line in `folder`/steps; at step `dies` of seed 1 the process
-    kills itself, once; after `pause` seconds a step is over.
+    kills itself, once; at step `waits` it waits for the file `folder`/open.
     """
 
     folder: str
     steps: int = 20
     dies: int = -1
-    pause: float = 0.0
+    waits: int = -1
 
     def execute(self, seed, claim):
         state = claim.scratch / "state.json"
         values = read_json(state) if state.exists() else [float(seed)]
         while len(values) <= self.steps:
             self.die_once(seed, len(values))
-            time.sleep(self.pause)
+            self.wait(len(values))
             values.append(float(np.cos(3 * values[-1] + seed)))
             write_json(state, values)
             self.note(seed, len(values) - 1)
@@ -42,6 +42,10 @@ class Walk(Task, frozen=True, tag="test/walk"):
         if (seed, step) == (1, self.dies) and not mark.exists():
             mark.touch()
             os.kill(os.getpid(), signal.SIGKILL)
+
+    def wait(self, step):
+        while step == self.waits and not Path(self.folder, "open").exists():
+            time.sleep(0.05)
 
     def note(self, seed, step):
         with open(Path(self.folder, "steps"), "a") as file:

@@ -25,8 +25,8 @@ from tasks import Walk, experiment_of
 from flattest import runner
 from flattest.store import Store
 if __name__ == "__main__":
-    root, folder, workers, dies, pause = sys.argv[1:]
-    task = Walk(folder=folder, dies=int(dies), pause=float(pause))
+    root, folder, workers, dies, waits = sys.argv[1:]
+    task = Walk(folder=folder, dies=int(dies), waits=int(waits))
     e = experiment_of("t/walk", task, 3)
     runner.run([e], "quick", Store.create(root), workers=int(workers))
 """
@@ -37,10 +37,10 @@ def store(tmp_path):
     return Store.create(tmp_path / "store")
 
 
-def start(tmp_path, workers, dies=-1, pause=0.0):
+def start(tmp_path, workers, dies=-1, waits=-1):
     script = tmp_path / "script.py"
     script.write_text(RUN)
-    arguments = [str(tmp_path / "store"), str(tmp_path), str(workers), str(dies), str(pause)]
+    arguments = [str(tmp_path / "store"), str(tmp_path), str(workers), str(dies), str(waits)]
     return subprocess.Popen([sys.executable, str(script), *arguments], env=ENVIRONMENT)
 
 
@@ -174,21 +174,23 @@ def test_a_killed_worker_loses_nothing(tmp_path, store):
 
 
 def test_a_runner_killed_with_its_workers_at_work_leaves_nothing_behind(tmp_path, store):
-    e = walk(tmp_path, pause=0.1)
-    process = start(tmp_path, workers=2, pause=0.1)
-    wait_for(lambda: sum(run.status == "running" for run in store.runs()) == 2)
-    wait_for(lambda: max(run.step for run in store.runs()) >= 3)
+    e = walk(tmp_path, waits=5)
+    process = start(tmp_path, workers=2, waits=5)
+    wait_for(lambda: sum(run.step == 5 for run in store.runs()) == 2)
     process.kill()
-    process.wait(10)
+    process.wait(60)
     wait_for(lambda: not any(run.status == "running" for run in store.runs()))
-    assert {run.status for run in store.runs()} == {"interrupted", "pending"}
+    assert sorted(run.status for run in store.runs()) == ["interrupted", "interrupted", "pending"]
+    (tmp_path / "open").touch()
     runner.run([e], "quick", store, workers=1)
     assert_each_step_was_taken_once_with_the_same_result(tmp_path, e)
 
 
-def test_two_runners_on_one_store_share_the_work(tmp_path):
-    e = walk(tmp_path, pause=0.02)
-    pair = [start(tmp_path, workers=1, pause=0.02) for _ in range(2)]
+def test_two_runners_on_one_store_share_the_work(tmp_path, store):
+    e = walk(tmp_path, waits=5)
+    pair = [start(tmp_path, workers=1, waits=5) for _ in range(2)]
+    wait_for(lambda: sum(run.step == 5 for run in store.runs()) == 2)
+    (tmp_path / "open").touch()
     assert [process.wait(180) for process in pair] == [0, 0]
     assert_each_step_was_taken_once_with_the_same_result(tmp_path, e)
 
