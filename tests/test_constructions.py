@@ -364,6 +364,7 @@ NEAR = ft.Dataset(
         (lambda: memorizer(NEAR), "float64 needs"),
         (lambda: circle_generalizer(NEAR), "float64 needs"),
         (lambda: circle_generalizer(XOR), "unit circle"),
+        (lambda: sim_bn_optimum(COMPLETE, scale=0.0), "scale of W1 must be positive"),
         (lambda: head_generalizer(XOR, 9), "s must lie between 1 and d = 5"),
         (lambda: head_generalizer(XOR, 1), "Equal first 1 coordinates have different labels"),
         (lambda: head_generalizer(REAL, 2), "same norm"),

@@ -68,7 +68,7 @@ def known_lower_bound(model: Model, data: Dataset, loss: str | Loss = "mse") -> 
     if floor is None:
         return None
     loss = resolve_loss(loss)
-    t = _finite_targets(loss, data.y)
+    t = targets(loss, data.y)
     kappa = float(np.min(loss.curvature(t, data.y)))
     least = 1 + _least_over_shifts(floor.of, t) if model.output_bias else floor.of(t)
     return Bound(kappa * least, floor.reference, floor.attained)
@@ -82,11 +82,12 @@ def flatness_gap(model: Model, params: Params, data: Dataset, loss: str | Loss =
     return float(trace(model, params, data, loss)) / bound.value
 
 
-def _finite_targets(loss: Loss, y: np.ndarray) -> np.ndarray:
+def targets(loss: Loss, y: np.ndarray) -> np.ndarray:
+    """t_i, the outputs that minimize the loss at labels y_i."""
     loss.check_labels(y)
     t = np.asarray(loss.target(y), float)
     if not np.isfinite(t).all():
-        raise FlattestError("Without label smoothing the logistic loss has no minimizer to bound.")
+        raise FlattestError("Without label smoothing the logistic loss has no minimizer.")
     return t
 
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flattest.bounds import lower_bound
+from flattest.bounds import lower_bound, targets
 from flattest.certificate import Certificate
 from flattest.constructions.circle import bumps_and_plateaus
 from flattest.constructions.extreme import Separation, separate
@@ -119,7 +119,7 @@ def head_generalizer(
     r_j² = |t_j| √(R² + 1). So it is flattest, and exact wherever the head was seen in training.
     Printed: v_j for w_j in W1, and r² = |y_j| (R² + 1).
     """
-    if not 1 <= s <= data.d:
+    if not isinstance(s, int) or not 1 <= s <= data.d:
         raise FlattestError(f"s must lie between 1 and d = {data.d}, not {s!r}.")
     heads, t, norm = _heads(data, s, loss)
     zero = t == 0
@@ -251,6 +251,8 @@ def sim_bn_optimum(
     The certificate compares with `lower_bound`, so it holds under Condition 1 only.
     """
     t = _xor_targets(data, loss)
+    if not scale > 0:
+        raise FlattestError(f"The scale of W1 must be positive, not {scale!r}.")
     model = MLP(_width(width, 4), bias=True, norm="sim_bn")
     patterns, signs = _xor_patterns(data.d)
     share = np.array([(data.x[:, :2] == pattern[:2]).all(axis=1).mean() for pattern in patterns])
@@ -312,7 +314,7 @@ class _Points(NamedTuple):
 
 def distinct_inputs(data: Dataset, loss: str | Loss = "mse") -> tuple[_Points, np.ndarray]:
     """The inputs without repetition, in order, with their targets t."""
-    return _distinct(data.x, _targets(data, loss), "inputs")
+    return _distinct(data.x, targets(resolve_loss(loss), data.y), "inputs")
 
 
 def _distinct(x: np.ndarray, t: np.ndarray, what: str) -> tuple[_Points, np.ndarray]:
@@ -328,28 +330,20 @@ def _distinct(x: np.ndarray, t: np.ndarray, what: str) -> tuple[_Points, np.ndar
     return _Points(x[first], first), t[first]
 
 
-def _targets(data: Dataset, loss: str | Loss) -> np.ndarray:
-    loss = resolve_loss(loss)
-    loss.check_labels(data.y)
-    t = np.asarray(loss.target(data.y), float)
-    if not np.isfinite(t).all():
-        raise FlattestError("Without label smoothing the logistic loss has no minimizer to build.")
-    return t
-
-
 def _heads(data: Dataset, s: int, loss: str | Loss) -> tuple[_Points, np.ndarray, float]:
     """The distinct heads x[1:s] with their targets, and the common norm ‖x'‖."""
     norms = np.sqrt((data.x**2).sum(axis=1) + 1)
     if not np.allclose(norms, norms[0], rtol=1e-11, atol=0):
         raise FlattestError("This construction needs inputs that all have the same norm.")
-    return *_distinct(data.x[:, :s], _targets(data, loss), f"first {s} coordinates"), norms[0]
+    t = targets(resolve_loss(loss), data.y)
+    return *_distinct(data.x[:, :s], t, f"first {s} coordinates"), norms[0]
 
 
 def _xor_targets(data: Dataset, loss: str | Loss) -> float:
     """|t|, after checking that the data are xor data."""
     if data.d < 2 or not np.isin(data.x, [-1.0, 1.0]).all():
         raise FlattestError("This construction needs inputs in {−1, 1}^d with d ≥ 2.")
-    t = _targets(data, loss)
+    t = targets(resolve_loss(loss), data.y)
     if not np.array_equal(np.sign(t), data.x[:, 0] * data.x[:, 1]) or np.ptp(np.abs(t)) > 0:
         raise FlattestError("This construction needs labels proportional to x[1]x[2].")
     return float(abs(t[0]))
