@@ -26,7 +26,7 @@ LEVELS = [
     {"train"},
     {"search", "experiments", "claims"},
     {"runner"},
-    {"plots", "report", "export"},
+    {"export", "judge", "plots", "report"},
     {"cli"},
 ]
 LEVEL = {name: level for level, names in enumerate(LEVELS) for name in names}
