@@ -52,6 +52,7 @@ from flattest.data import (  # noqa: E402
     xor,
 )
 from flattest.errors import FlattestError  # noqa: E402
+from flattest.experiments import Experiment, Variant, experiment  # noqa: E402
 from flattest.interpolators import (  # noqa: E402
     Interpolator,
     dual_bound,
@@ -100,6 +101,7 @@ from flattest.stability import (  # noqa: E402
     upper_top_eigenvalue,
     weighted_total_variation,
 )
+from flattest.store import Store, StoredRun  # noqa: E402
 from flattest.symmetry import (  # noqa: E402
     Rescaling,
     flattest_rescaling,
@@ -124,6 +126,7 @@ __all__ = [
     "Distribution",
     "Eigenpairs",
     "Estimate",
+    "Experiment",
     "FlattestError",
     "FlattestImplementation",
     "FunctionModel",
@@ -145,8 +148,11 @@ __all__ = [
     "SingleIndex",
     "SpectralDensity",
     "StepChange",
+    "Store",
+    "StoredRun",
     "SumOfSingleIndex",
     "Univariate",
+    "Variant",
     "Xor",
     "activation",
     "bad_inner_weights",
@@ -157,6 +163,7 @@ __all__ = [
     "circle_generalizer",
     "complete_xor",
     "dual_bound",
+    "experiment",
     "flatness_gap",
     "flattest_implementation",
     "flattest_interpolator",
