@@ -79,6 +79,15 @@ def test_a_run_stops_at_the_first_loss_below_the_threshold():
     assert found.in_warmup.tolist() == [False]
 
 
+def test_a_settled_run_has_stayed_below_the_threshold():
+    phase = gd(0.1, steps=400, stop_loss=0.02)
+    at_once = descend(MODEL.init(1, 0), DATA, [phase])
+    settled = descend(MODEL.init(1, 0), DATA, [phase], settle=50, marks=range(401))
+    assert settled.steps[0] == at_once.steps[0] + 50
+    assert (settled.trace_loss[0, at_once.steps[0] : settled.steps[0] + 1] <= 0.02).all()
+    assert descend(MODEL.init(1, 0), DATA, [phase], settle=400).status == ("exhausted",)
+
+
 def test_divergence_is_a_status():
     found = descend(MODEL.init(1, 0), DATA, [gd(50.0, steps=10_000), gd(0.01, steps=5)])
     assert found.status == ("diverged", "exhausted")

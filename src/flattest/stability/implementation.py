@@ -8,7 +8,7 @@ from flattest.certificate import Certificate
 from flattest.data import Dataset
 from flattest.losses import Loss
 from flattest.losses import loss as resolve_loss
-from flattest.models import MLP, predict
+from flattest.models import MLP, Params, predict
 from flattest.stability.functions import require_fit
 from flattest.stability.rescaling import TARGET_GAP, Pencil, Solution, minimize_top_eigenvalue
 from flattest.symmetry import Rescaling, check_rescalable, rescaled, rescaling_measure
@@ -40,9 +40,8 @@ class FlattestImplementation(Rescaling):
         return self.certificate.gap
 
 
-@rescaling_measure("top_eigenvalue")
 def flattest_implementation(
-    model: MLP, params: dict, data: Dataset, loss: str | Loss = "half_mse"
+    model: MLP, params: Params, data: Dataset, loss="half_mse"
 ) -> FlattestImplementation:
     """min over β ∈ R_+^k of λ_max(∇²L(θ̃(β))) at an interpolator (S82), solved with certificate.
 
@@ -64,7 +63,10 @@ def flattest_implementation(
     )
 
 
-def orbit_pencil(model: MLP, params: dict, data: Dataset, ell: Loss) -> Pencil:
+rescaling_measure("top_eigenvalue")(flattest_implementation)
+
+
+def orbit_pencil(model: MLP, params: Params, data: Dataset, ell: Loss) -> Pencil:
     """ΦᵀΦ/n of θ̃(β) at an interpolator, weighted by ℓ″, as a function of s_i = 2 log β_i.
 
     Neuron i adds e^{c s_i} a_i a_iᵀ from W2 and e^{−s_i} times the Gram matrix of its gradients

@@ -7,7 +7,7 @@ and releases the GIL, so that runs share the cores as threads.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -59,18 +59,23 @@ def descend(
     params: "dict | Network",
     data,
     phases: Sequence[Phase],
-    marks: Sequence[int] = (),
+    marks: Iterable[int] = (),
     threads: int | None = None,
+    settle: int = 0,
 ) -> Descent:
-    """Gradient descent from one initial point, once for each phase (`flattest.gd(lr, …)`)."""
+    """Gradient descent from one initial point, once for each phase (`flattest.gd(lr, …)`).
+
+    A run converges when L has been ≤ stop_loss for `settle` further updates. With 0, a run can end
+    at a minimum that is slightly unstable for its step size, before the oscillation has grown.
+    """
     network = Network.of(params)
     x, y = univariate(data)
     for phase in phases:
         _require_plain(phase)
-    at = np.unique(np.asarray(marks, np.int64))
+    at = np.unique(np.fromiter(marks, np.int64))
 
     def run(phase: Phase):
-        return _run_one(network.theta, x, y, phase, at)
+        return _run_one(network.theta, x, y, phase, at, settle)
 
     with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
         runs = list(pool.map(run, phases))
@@ -81,7 +86,7 @@ def descend(
     return Descent(tuple(phases), status, steps, loss, theta, at, trace_loss, trace_theta)
 
 
-def _run_one(theta: np.ndarray, x, y, phase: Phase, marks: np.ndarray):
+def _run_one(theta: np.ndarray, x, y, phase: Phase, marks: np.ndarray, settle: int):
     theta = theta.copy()
     trace_loss = np.full(marks.size, np.nan)
     trace_theta = np.full((marks.size, theta.size), np.nan)
@@ -97,6 +102,7 @@ def _run_one(theta: np.ndarray, x, y, phase: Phase, marks: np.ndarray):
         float(below),
         float(factor),
         stop,
+        settle,
         phase.length(x.size),
         marks,
         trace_loss,
@@ -134,6 +140,7 @@ def _descend(
     change_below,
     change_factor,
     stop_loss,
+    settle,
     max_steps,
     marks,
     trace_loss,
@@ -144,7 +151,7 @@ def _descend(
     w1, b1, w2 = theta[:k], theta[k : 2 * k], theta[2 * k : 3 * k]
     residual, S0, S1 = np.empty(n), np.empty(k), np.empty(k)
     changed = False
-    mark = 0
+    mark = below = 0
     for step in range(max_steps + 1):
         loss = _residuals(x, y, w1, b1, w2, theta[3 * k], residual)
         while mark < marks.size and marks[mark] == step:
@@ -153,7 +160,8 @@ def _descend(
             mark += 1
         if not np.isfinite(loss):
             return step, loss, 2
-        if step > 0 and loss <= stop_loss:
+        below = below + 1 if step > 0 and loss <= stop_loss else 0
+        if below > settle:
             return step, loss, 0
         if step == max_steps:
             break

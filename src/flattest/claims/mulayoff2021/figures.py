@@ -1,0 +1,113 @@
+"""What the figures show, on the quick variants of the experiments."""
+
+from functools import cache
+
+import numpy as np
+from scipy.stats import spearmanr
+
+from flattest.claims import Measured, at_least, at_most, claim
+from flattest.experiments.mulayoff2021 import QUICK_INITS, QUICK_SWEEP, QUICK_TWO
+
+SEEDS = 3
+
+
+@cache
+def _sweeps() -> tuple[dict, ...]:
+    return tuple(dict(QUICK_SWEEP.compute(seed)) for seed in range(SEEDS))
+
+
+def _counted(sweep: dict, name: str) -> np.ndarray:
+    return sweep[name][~np.isnan(sweep["sharpness"])]
+
+
+@claim(
+    "mulayoff2021/section-5-edge",
+    "Gradient descent converges to minima with λ_max ≤ 2/η; where knots lie on data points, this "
+    "is the λ_max of the flattest of the modes it switches between.",
+    source="Section 5, Figure 3",
+    evidence="figure",
+)
+def section_5_edge() -> Measured:
+    excess = [(_counted(s, "least_mode") / _counted(s, "threshold")).max() for s in _sweeps()]
+    several = sum(int((_counted(s, "modes_visited") > 1).sum()) for s in _sweeps())
+    note = f"largest λ_max·η/2; {several} of {sum(map(_runs, _sweeps()))} minima have several modes"
+    return at_most(max(excess), 1.0, 1e-3, note, seeds=SEEDS)
+
+
+def _runs(sweep: dict) -> int:
+    return int(sweep["counted"][0])
+
+
+@claim(
+    "mulayoff2021/section-5-variation",
+    "The functions found have ∫|f″|g ≤ 1/η − 1/2.",
+    source="Section 5, Figure 3",
+    evidence="figure",
+)
+def section_5_variation() -> Measured:
+    shares = [
+        (_counted(s, "variation") / _counted(s, "variation_threshold")).max() for s in _sweeps()
+    ]
+    return at_most(max(shares), 1.0, 0.0, "largest ∫|f″|g over 1/η − 1/2", seeds=SEEDS)
+
+
+@claim(
+    "mulayoff2021/section-5-monotone",
+    "At the edge of stability λ_max falls as the step size grows.",
+    source="Section 5, Figure 3",
+    evidence="figure",
+)
+def section_5_monotone() -> Measured:
+    ranks = [spearmanr(s["edge_inverse_lr"], s["edge_sharpness"]).statistic for s in _sweeps()]
+    return at_least(min(ranks), 0.95, 0.0, "least rank correlation with 1/η", seeds=SEEDS)
+
+
+@claim(
+    "mulayoff2021/section-5-smoother",
+    "The functions get smoother as the step size grows: ∫|f″|g falls.",
+    source="Supplement, Figures 1, 2",
+    evidence="figure",
+)
+def section_5_smoother() -> Measured:
+    ranks = [
+        spearmanr(1 / _counted(s, "lr"), _counted(s, "variation")).statistic for s in _sweeps()
+    ]
+    return at_least(min(ranks), 0.8, 0.0, "least rank correlation of ∫|f″|g with 1/η", seeds=SEEDS)
+
+
+@claim(
+    "mulayoff2021/section-5-one-vector",
+    "In the sweep the top eigenvector alone certifies the flattest implementation.",
+    source="XI, text before (S87)",
+    evidence="figure",
+)
+def section_5_one_vector() -> Measured:
+    gaps = [np.abs(_counted(s, "top_vector_gap")).max() for s in _sweeps()]
+    return at_most(max(gaps), 1e-6, 0.0, seeds=SEEDS)
+
+
+@claim(
+    "mulayoff2021/figure-1",
+    "Trebling the step once L < 0.1 gives a function whose flattest implementation is flatter.",
+    source="Figure 1",
+    evidence="figure",
+)
+def figure_1() -> Measured:
+    found = [QUICK_TWO.compute(seed) for seed in range(SEEDS)]
+    ratio = max(float(each["flattest_ratio"][0]) for each in found)
+    variations = ", ".join(f"{each['variation_ratio'][0]:.2f}" for each in found)
+    note = f"largest ratio of flattest λ_max; the ratios of ∫|f″|g are {variations}"
+    return at_most(ratio, 1.0, 0.0, note, seeds=SEEDS)
+
+
+@claim(
+    "mulayoff2021/supplement-3-threshold",
+    "For a moderate initialization the step size does not matter below a threshold: λ_max is the "
+    "same for all steps well under 2/λ_max.",
+    source="Supplement, Figure 3",
+    evidence="figure",
+)
+def supplement_3_threshold() -> Measured:
+    spreads = [QUICK_INITS.compute(seed)["spread_below_threshold"][0] for seed in range(2)]
+    note = "largest relative spread of λ_max over the steps with λ_max < 1/η"
+    return at_most(max(spreads), 0.02, 0.0, note, seeds=2)

@@ -1,0 +1,311 @@
+"""The experiments of mulayoff2021: step sizes and the functions gradient descent finds.
+
+    flattest run mulayoff2021/…          one sweep of 200 step sizes takes about a minute on 2 cores
+
+The data and the scale of the initialization are unknown. Chosen here: x one to each of n = 10 even
+cells of [−1, 1], y ~ N(0, 0.3²), and PyTorch's standard initialization times a factor; 40 for
+Section 5, so that λ_max(θ_0) ≈ 2·10⁴ and the run with the smallest step already starts at the edge.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from flattest.algorithms import Phase, StepChange, gd
+from flattest.data import Dataset, Univariate
+from flattest.experiments import Computed, Experiment, Variant
+from flattest.experiments.expectations import AtLeast, AtMost, Everywhere, RankCorrelation
+from flattest.models import MLP, Init, Params
+from flattest.stability.functions import Network
+from flattest.stability.implementation import flattest_implementation
+from flattest.stability.modes import gram_top_eigenvalue, tangent_features
+from flattest.stability.weights import (
+    sharpness_threshold,
+    theorem1_threshold,
+    weighted_total_variation,
+)
+from flattest.train.univariate import Descent, descend
+
+EDGE = 0.02
+"""A minimum is at the edge of stability where λ_max is within 2 % of 2/η."""
+WATCH = 500
+"""Steps over which the modes around a minimum are watched."""
+
+
+class Descending(Computed, frozen=True):
+    """What the experiments share: n points, a network of k neurons and its scaled initialization.
+
+    Data and initial point follow from the seed. GD stops after `steps`, or where L has stayed
+    ≤ stop_loss for `settle` further steps. The paper stops at once (settle = 0), which catches a
+    few runs just above the edge, before their oscillation has grown.
+    """
+
+    n: int = 10
+    width: int = 80
+    distribution: Univariate = Univariate(noise=0.3)
+    init_factor: float = 40.0
+    warmup: int = 500_000
+    steps: int = 2_000_000
+    stop_loss: float = 1e-8
+    settle: int = 10_000
+
+    @property
+    def model(self) -> MLP:
+        return scaled_network(self.width, self.init_factor)
+
+    def data(self, seed: int) -> Dataset:
+        return self.distribution.draw(self.n, seed)
+
+    def phase(self, lr: float, **settings: Any) -> Phase:
+        return gd(lr, steps=self.steps, warmup=self.warmup, stop_loss=self.stop_loss, **settings)
+
+
+def scaled_network(width: int, factor: float) -> MLP:
+    """The univariate network with every initial parameter multiplied by `factor`."""
+    scales = tuple((name, factor) for name in ("W1", "b1", "W2", "b_out"))
+    return MLP(width, bias=True, output_bias=True, initialization=Init(scales=scales))
+
+
+class TwoStepSizes(Descending, frozen=True, tag="mulayoff2021/two-step-sizes"):
+    """η constant, and the same run with the step times `factor` once L < `below` (Figure 1)."""
+
+    lr: float = 1e-4
+    factor: float = 3.0
+    below: float = 0.1
+    warmup: int = 0
+    init_factor: float = 27.0
+    distribution: Univariate = Univariate(noise=1.0)
+    logs: int = 200
+
+    def compute(self, seed: int) -> Mapping[str, Any]:
+        data = self.data(seed)
+        change = StepChange(below=self.below, factor=self.factor)
+        phases = [self.phase(self.lr), self.phase(self.lr, step_change=change)]
+        marks = np.unique(np.geomspace(1, self.steps, self.logs).astype(int))
+        found = descend(self.model.init(1, seed), data, phases, marks, settle=self.settle)
+        trace = [[_sharpness(theta, data) for theta in run] for run in found.trace_theta]
+        lr = np.array([self.lr, self.lr * self.factor])
+        result = measured(self.model, found, data, lr)
+        return {
+            **result,
+            "flattest_ratio": result["flattest"][1:] / result["flattest"][:1],
+            "variation_ratio": result["variation"][1:] / result["variation"][:1],
+            "epoch": found.marks,
+            "train_loss": found.trace_loss.T,
+            "sharpness_trace": np.array(trace).T,
+        }
+
+
+class StepSizeSweep(Descending, frozen=True, tag="mulayoff2021/step-size-sweep"):
+    """One initial point, many step sizes, log-spaced, with a linear warm-up (Section 5)."""
+
+    lowest: float = 1e-4
+    highest: float = 0.5
+    count: int = 200
+
+    def compute(self, seed: int) -> Mapping[str, Any]:
+        data, lr = self.data(seed), np.geomspace(self.lowest, self.highest, self.count)
+        found = descend(
+            self.model.init(1, seed),
+            data,
+            [self.phase(float(step)) for step in lr],
+            settle=self.settle,
+        )
+        return measured(self.model, found, data, lr)
+
+
+class InitMagnitudes(Descending, frozen=True, tag="mulayoff2021/init-magnitudes"):
+    """Sharpness against the step size for several scales of the initialization (supplement 3)."""
+
+    lowest: float = 1e-3
+    highest: float = 1.5
+    count: int = 100
+    factors: tuple[float, ...] = (3.0, 6.0, 12.0, 24.0, 48.0)
+    warmup: int = 100_000
+    settle: int = 2_000
+
+    def compute(self, seed: int) -> Mapping[str, Any]:
+        data, lr = self.data(seed), np.geomspace(self.lowest, self.highest, self.count)
+        phases = [self.phase(float(step)) for step in lr]
+        sweeps = {}
+        for factor in self.factors:
+            model = scaled_network(self.width, factor)
+            found = descend(model.init(1, seed), data, phases, settle=self.settle)
+            sweeps[factor] = measured(model, found, data, lr)
+        curves = {name: np.array([s[name] for s in sweeps.values()]) for name in _CURVES}
+        largest = sweeps[max(self.factors)]
+        return curves | {
+            "factor": np.array(self.factors),
+            "spread_below_threshold": spread_below_threshold(sweeps[min(self.factors)]),
+            "edge_inverse_lr": largest["edge_inverse_lr"],
+            "edge_sharpness": largest["edge_sharpness"],
+        }
+
+
+_CURVES = (
+    "lr",
+    "sharpness",
+    "least_mode",
+    "flattest",
+    "bound",
+    "threshold",
+    "variation",
+    "steps",
+    "converged",
+)
+
+
+def spread_below_threshold(sweep: Mapping[str, np.ndarray]) -> np.ndarray:
+    """max/min − 1 of λ_max over the steps with λ_max < 1/η, half of what would be stable."""
+    below = sweep["sharpness"][sweep["sharpness"] < 0.5 * sweep["threshold"]]
+    return np.array([below.max() / below.min() - 1 if below.size > 2 else np.nan])
+
+
+def measured(model: MLP, found: Descent, data: Dataset, lr: np.ndarray) -> dict[str, np.ndarray]:
+    """Per run: λ_max at the end and of the flattest mode around, that of the flattest
+    implementation, Lemma 4's bound, 2/η, ∫|f″|g, 1/η − 1/2.
+
+    NaN where the run did not converge, or converged during the warm-up and so at another step
+    size; `excluded_in_warmup` and `excluded_unconverged` count these.
+    """
+    counted = found.converged & ~found.in_warmup
+    rows = np.full((lr.size, 7), np.nan)
+    for run in np.flatnonzero(counted):
+        rows[run] = _minimum(model, found.network(int(run)), data, float(lr[run]))
+    sharpness, flattest, gap, variation, one_vector_gap, least_mode, visited = rows.T
+    threshold = np.array([sharpness_threshold(step) for step in lr])
+    edge = counted & (np.abs(sharpness / threshold - 1) <= EDGE)
+    return {
+        "lr": lr,
+        "sharpness": sharpness,
+        "least_mode": least_mode,
+        "modes_visited": visited,
+        "flattest": flattest,
+        "duality_gap": gap,
+        "largest_gap": np.array([np.nanmax(gap, initial=-np.inf)]),
+        "top_vector_gap": one_vector_gap,
+        "bound": 1 + 2 * variation,
+        "threshold": threshold,
+        "variation": variation,
+        "variation_threshold": np.array([theorem1_threshold(step) for step in lr]),
+        "edge_inverse_lr": 1 / lr[edge],
+        "edge_sharpness": sharpness[edge],
+        "edge_variation": variation[edge],
+        "steps": found.steps,
+        "final_loss": found.loss,
+        "converged": found.converged.astype(float),
+        "counted": np.array([counted.sum()]),
+        "excluded_in_warmup": np.array([(found.converged & found.in_warmup).sum()]),
+        "excluded_unconverged": np.array([(~found.converged).sum()]),
+        "theta": found.theta,
+        "x": data.x[:, 0],
+        "y": data.y,
+    }
+
+
+def _minimum(model: MLP, network: Network, data: Dataset, lr: float) -> tuple[float, ...]:
+    best = flattest_implementation(model, network.params, data)
+    modes = visited_modes(network, data, lr)
+    return (
+        gram_top_eigenvalue(tangent_features(network, data.x)),
+        best.value,
+        best.gap,
+        weighted_total_variation(network, data.x),
+        top_vector_gap(best.params, data, best.value),
+        min(modes),
+        len(modes),
+    )
+
+
+def visited_modes(network: Network, data: Dataset, lr: float) -> list[float]:
+    """λ_max of every mode that gradient descent passes in its next 500 steps.
+
+    With a large step many minima have knots on data points. There the Hessian has several modes
+    (S54), and descent settles while it switches between some above and some below 2/η: what 2/η
+    bounds is the least of them (Lemma 2).
+    """
+    found = descend(network, data, [gd(lr, steps=WATCH)], range(WATCH + 1), threads=1)
+    patterns: dict[bytes, Network] = {}
+    for theta in found.trace_theta[0]:
+        near = Network.from_theta(theta)
+        patterns.setdefault((near.preactivations(data.x) > 0).tobytes(), near)
+    return [gram_top_eigenvalue(tangent_features(near, data.x)) for near in patterns.values()]
+
+
+def top_vector_gap(params: Params, data: Dataset, value: float) -> float:
+    """value / (S88) − 1 at the top eigenvector alone, the certificate of the paper."""
+    network, x = Network.of(params), data.x[:, 0]
+    features = tangent_features(network, x)
+    u = np.linalg.eigh(features.T @ features)[1][:, -1]
+    h = network.preactivations(x)
+    inner = np.hypot((u * x) @ (h > 0), u @ (h > 0)) * np.abs(u @ np.maximum(h, 0))
+    return value / ((2 * np.abs(network.w2) @ inner + u.sum() ** 2) / data.n) - 1
+
+
+def _sharpness(theta: np.ndarray, data: Dataset) -> float:
+    if np.isnan(theta).any():
+        return np.nan
+    return gram_top_eigenvalue(tangent_features(Network.from_theta(theta), data.x))
+
+
+QUICK_TWO = TwoStepSizes(steps=1_500_000, logs=50)
+QUICK_SWEEP = StepSizeSweep(
+    init_factor=20.0, warmup=100_000, steps=400_000, settle=2_000, lowest=1e-3, count=16
+)
+QUICK_INITS = InitMagnitudes(
+    lowest=2e-3, highest=0.1, count=8, factors=(3.0, 24.0), steps=1_000_000
+)
+
+STABLE = Everywhere(series="least_mode", at_most="threshold", slack=1e-3)
+STABLE_AT_END = Everywhere(series="sharpness", at_most="threshold", slack=1e-2)
+FLATTER = AtMost(series="flattest_ratio", value=0.7)
+EDGE_FALLS = RankCorrelation(x="edge_inverse_lr", y="edge_sharpness", at_least=0.95)
+ONE_MINIMUM = AtMost(series="spread_below_threshold", value=0.02)
+SWEEP = (
+    STABLE,
+    STABLE_AT_END,
+    EDGE_FALLS,
+    RankCorrelation(x="edge_inverse_lr", y="edge_variation", at_least=0.8),
+    Everywhere(series="variation", at_most="variation_threshold"),
+    Everywhere(series="bound", at_most="flattest"),
+    Everywhere(series="flattest", at_most="sharpness"),
+    AtMost(series="largest_gap", value=1e-6),
+)
+SWEEP_NOTES = (
+    "Paper: 2 of 200 runs converged during the warm-up and 15 not at all; both kinds are excluded "
+    "and counted here too. Data and scale of the initialization are unknown and chosen here."
+)
+
+EXPERIMENTS = (
+    Experiment(
+        name="mulayoff2021/figure1",
+        figure="Figure 1 (main text)",
+        claim="The same run with the step trebled once L < 0.1 ends in a flatter function.",
+        quick=Variant(QUICK_TWO, seeds=2, expectations=(STABLE, FLATTER)),
+        full=Variant(TwoStepSizes(), seeds=5, expectations=(STABLE, FLATTER)),
+        notes="Initialization times 27, so that the minimum at η = 1e-4 is unstable at 3e-4.",
+    ),
+    Experiment(
+        name="mulayoff2021/sweep",
+        figure="Figure 3 (Section 5), Figures 1 and 2 of the supplement",
+        claim="λ_max stays under 2/η and follows it at the edge; functions get smoother with η.",
+        quick=Variant(
+            QUICK_SWEEP, seeds=2, expectations=(*SWEEP, AtLeast(series="counted", value=10))
+        ),
+        full=Variant(
+            StepSizeSweep(), seeds=3, expectations=(*SWEEP, AtLeast(series="counted", value=150))
+        ),
+        notes=SWEEP_NOTES,
+    ),
+    Experiment(
+        name="mulayoff2021/init-magnitudes",
+        figure="Figure 3 (supplement)",
+        claim="For a moderate initialization the step matters only above a threshold; for a large "
+        "one λ_max falls with every increase.",
+        quick=Variant(QUICK_INITS, seeds=1, expectations=(STABLE, ONE_MINIMUM, EDGE_FALLS)),
+        full=Variant(InitMagnitudes(), seeds=2, expectations=(STABLE, ONE_MINIMUM, EDGE_FALLS)),
+        notes="Warm-up of 1e5 steps instead of 5e5: with the longer one moderate initializations "
+        "converge while the step still grows, and would all be excluded near the threshold.",
+    ),
+)
