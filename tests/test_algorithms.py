@@ -67,14 +67,9 @@ def test_phases_survive_json():
     assert msgspec.json.decode(msgspec.json.encode(phase), type=Phase) == phase
 
 
-# The formula of algorithms.py, one step at a time, in float64.
-def slow_training(model, data, cost, phase, params, seed, epochs):
-    x, t = jnp.asarray(data.x), 0
-    params = {name: jnp.asarray(value) for name, value in params.items()}
-
-    def gradient(theta, points, y):
-        return jax.grad(lambda p: cost.value(model.apply(p, x[points], x), y).mean())(theta)
-
+def slow_training(gradient, data, phase, params, seed, epochs):
+    """The formula of `algorithms`, one step at a time; `gradient(θ, points, labels)` is ∇L_B."""
+    t = 0
     for epoch in range(epochs):
         order = np.arange(data.n)
         if phase.batch is not None:
@@ -82,27 +77,53 @@ def slow_training(model, data, cost, phase, params, seed, epochs):
         labels = data.y[order] + phase.label_noise * label_noise_signs(seed, epoch, 1, data.n)[0]
         size = phase.batch or data.n
         for start in range(0, data.n, size):
-            points, y = order[start : start + size], labels[start : start + size]
-            m = phase.micro_batch or len(points)
-            total = {name: phase.weight_decay * value for name, value in params.items()}
-            for k in range(0, len(points), m):
-                piece, target = points[k : k + m], y[k : k + m]
-                g = gradient(params, piece, target)
-                norm = float(np.sqrt(sum(np.sum(np.square(v)) for v in g.values())))
-                scale = phase.rho / norm if phase.ascent == "normalized" and norm > 0 else phase.rho
-                above = {name: params[name] + scale * g[name] for name in params}
-                g = gradient(above, piece, target)
-                share = len(piece) / len(points)
-                total = {name: total[name] + share * g[name] for name in params}
+            batch = order[start : start + size], labels[start : start + size]
+            g = ascended_gradient(gradient, phase, params, *batch)
             lr = phase.lr * min(1, (t + 1) / max(1, phase.warmup))
-            params = {name: params[name] - lr * total[name] for name in params}
+            params = {k: v - lr * (g[k] + phase.weight_decay * v) for k, v in params.items()}
             if phase.project is not None:
-                layer = [name for name in ("W1", "b1") if name in params]
-                norm = float(np.sqrt(sum(np.sum(np.square(params[name])) for name in layer)))
-                if norm > phase.project:
-                    params |= {name: params[name] * phase.project / norm for name in layer}
+                first = {name: params[name] for name in ("W1", "b1")}
+                params |= {k: v * min(1, phase.project / norm(first)) for k, v in first.items()}
             t += 1
     return params
+
+
+def ascended_gradient(gradient, phase, params, points, y):
+    """Σ_j (|B_j|/|B|) ∇L_{B_j}(θ + ε_j)."""
+    m, total = phase.micro_batch or len(points), dict.fromkeys(params, 0.0)
+    for k in range(0, len(points), m):
+        part = points[k : k + m], y[k : k + m]
+        g = gradient(params, *part)
+        climb = phase.rho / norm(g) if phase.ascent == "normalized" and norm(g) > 0 else phase.rho
+        g = gradient({name: v + climb * g[name] for name, v in params.items()}, *part)
+        total = {name: v + len(part[0]) / len(points) * g[name] for name, v in total.items()}
+    return total
+
+
+def norm(arrays):
+    return np.sqrt(sum(np.sum(np.square(value)) for value in arrays.values()))
+
+
+def gradient_by_hand(data):
+    """∇L_B of the squared error of a two-layer ReLU network with bias, by the chain rule."""
+
+    def gradient(params, points, y):
+        x = data.x[points]
+        h = x @ params["W1"].T + params["b1"]
+        r = np.maximum(h, 0)
+        slope = 2 * (r @ params["W2"] - y) / len(y)
+        back = slope[:, None] * params["W2"] * (h > 0)
+        return {"W1": back.T @ x, "b1": back.sum(axis=0), "W2": slope @ r}
+
+    return gradient
+
+
+def gradient_by_autodiff(model, cost, data):
+    def batch_loss(params, x, y):
+        return jnp.mean(cost.value(model.apply(params, x, data.x), y))
+
+    gradient = jax.jit(jax.grad(batch_loss))
+    return lambda params, points, y: gradient(params, data.x[points], y)
 
 
 NET = MLP(width=7, bias=True)
@@ -122,16 +143,15 @@ PHASES = {
 
 
 def engine_training(model, data, cost, phase, params, seed, epochs):
-    problem = Problem(model, data, cost, seed)
-    return loop.advance(problem, phase, State(params), epochs)
+    return loop.advance(Problem(model, data, cost, seed), phase, State(params), epochs)
 
 
 @pytest.mark.parametrize("name", PHASES)
 def test_the_engine_takes_the_documented_step(name):
     phase, data = PHASES[name], ball(n=10, d=3, seed=1)
-    params = NET.init(3, seed=2)
-    args = NET, data, loss("mse"), phase, params, 5, phase.length(10)
-    state, expected = engine_training(*args), slow_training(*args)
+    run = phase, NET.init(3, seed=2), 5, phase.length(10)
+    state = engine_training(NET, data, loss("mse"), *run)
+    expected = slow_training(gradient_by_hand(data), data, *run)
     assert state.step == phase.length(10) * phase.steps_per_epoch(10)
     for key, value in expected.items():
         assert np.abs(state.params[key] - value).max() < 1e-12
@@ -141,19 +161,18 @@ def test_the_engine_takes_the_documented_step(name):
     "model",
     [
         MLP(width=7, bias=True, norm="sim_bn"),
-        MLP(width=7, bias=True, norm="sim_ln", output_bias=True),
-        MLP(width=5, depth=3, bias=True, activation="softplus"),
         FunctionModel(
             lambda p, x: jnp.tanh(x @ p["A"]) @ p["c"],
             lambda d, seed: {"A": np.ones((d, 2)) / d, "c": np.array([0.5, -0.2])},
         ),
     ],
-    ids=["sim_bn", "sim_ln", "three layers", "a user's own function"],
+    ids=["sim_bn", "a user's own function"],
 )
 def test_any_model_trains_with_the_logistic_loss(model):
-    data, phase = xor(n=10, d=3, seed=1), sam(0.05, 0.2, batch=4, epochs=3)
-    args = model, data, Logistic(), phase, model.init(3, seed=0), 5, 3
-    state, expected = engine_training(*args), slow_training(*args)
+    data, phase = xor(n=8, d=3, seed=1), sam(0.05, 0.2, batch=4, epochs=3)
+    run = phase, model.init(3, seed=0), 5, 3
+    state = engine_training(model, data, Logistic(), *run)
+    expected = slow_training(gradient_by_autodiff(model, Logistic(), data), data, *run)
     for key, value in expected.items():
         assert np.abs(state.params[key] - value).max() < 1e-12
 
@@ -198,14 +217,18 @@ def test_conditions_are_looked_at_after_every_epoch():
 
 def test_an_epoch_that_diverges_is_dropped_and_its_step_is_named():
     data, params = ball(n=10, d=3, seed=1), NET.init(3, seed=2)
-    args = NET, data, loss("mse"), sgd(40.0, epochs=20), params, 0
-    state = engine_training(*args, 20)
+    phase = sgd(0.6, epochs=20)
+    state = engine_training(NET, data, loss("mse"), phase, params, 0, 20)
     assert state.halt == "diverged"
+    assert state.epoch > 0
     assert all(np.isfinite(value).all() for value in state.params.values())
-    finite = [np.isfinite(v).all() for v in slow_training(*args, state.epoch).values()]
-    broken = [np.isfinite(v).all() for v in slow_training(*args, state.epoch + 1).values()]
-    assert all(finite)
-    assert not all(broken)
+
+    def slow(epochs):
+        with np.errstate(over="ignore", invalid="ignore"):
+            return slow_training(gradient_by_hand(data), data, phase, params, 0, epochs)
+
+    assert all(np.isfinite(value).all() for value in slow(state.epoch).values())
+    assert not all(np.isfinite(value).all() for value in slow(state.epoch + 1).values())
     assert state.epoch * 10 <= state.step <= state.epoch * 10 + 10
 
 
