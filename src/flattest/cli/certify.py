@@ -108,4 +108,6 @@ def settings(model: MLP) -> Iterator[tuple[str, Any]]:
 def estimate(found: Estimate | None) -> str:
     if found is None:
         return "unknown: the data name no distribution"
-    return f"{found.value:.6g}" + (" exactly" if found.exact else f" ± {found.stderr:.1g}")
+    return f"{found.value:.6g}" + (
+        " exactly" if found.exact else f" ± {found.stderr:.1g} (sampled)"
+    )
