@@ -95,7 +95,7 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
         return 0.0, 1.0
     half = stats.t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values))
     mean = float(np.mean(values))
-    return max(0.0, mean - half), min(1.0, mean + half)
+    return float(max(0.0, mean - half)), float(min(1.0, mean + half))
 
 
 def judge_runs(results: Sequence[Result], generalizes: float) -> Finding:
@@ -142,17 +142,17 @@ def judge_challenges(results: Sequence[Result], generalizes: float) -> Finding:
     """Whether all flattest minimizers generalize, as far as the challenges tell."""
     if not results:
         return Finding(None, np.nan, 0.0, 1.0, "No challenges; run them first.")
-    errors = [float(result["test_error"]) for result in results]
+    errors = [result["test_error"].item() for result in results]
     low, high = interval(errors)
     mean = float(np.mean(errors))
-    certified = [r for r in results if float(r["certified"]) == 1]
-    refuting = [r for r in certified if float(r["test_error"]) > generalizes]
+    certified = [r for r in results if r["certified"].item() == 1]
+    refuting = [r for r in certified if r["test_error"].item() > generalizes]
     if refuting:
-        worst = max(refuting, key=lambda r: float(r["test_error"]))
-        gap = float(worst["sharpness"]) / float(worst["bound"]) - 1
+        worst = max(refuting, key=lambda r: r["test_error"].item())
+        gap = worst["sharpness"].item() / worst["bound"].item() - 1
         sentence = (
             f"A flattest network, certified to {abs(gap):.0e}, has test error "
-            f"{float(worst['test_error']):.3f}."
+            f"{worst['test_error'].item():.3f}."
         )
         return Finding(False, mean, low, high, sentence)
     return Finding(*_searched(results, errors, generalizes), low, high, _search_sentence(results))
@@ -162,15 +162,15 @@ def _searched(
     results: Sequence[Result], errors: Sequence[float], generalizes: float
 ) -> tuple[bool | None, float]:
     """Supported where every search came down from a bad start to a network that generalizes."""
-    descended = all(float(r["start_test_error"]) > generalizes for r in results)
+    descended = all(r["start_test_error"].item() > generalizes for r in results)
     return (True if descended and max(errors) <= generalizes else None), float(np.mean(errors))
 
 
 def _search_sentence(results: Sequence[Result]) -> str:
-    flattest = min(results, key=lambda r: float(r["sharpness"]))
+    flattest = min(results, key=lambda r: r["sharpness"].item())
     return (
         f"From {len(results)} interpolators with test error "
-        f"{np.mean([float(r['start_test_error']) for r in results]):.3f}, descent to sharpness "
-        f"{float(flattest['sharpness']):.4g} (certified least {float(flattest['bound']):.4g}) "
-        f"ends at test error {np.mean([float(r['test_error']) for r in results]):.3f}."
+        f"{np.mean([r['start_test_error'].item() for r in results]):.3f}, descent to sharpness "
+        f"{flattest['sharpness'].item():.4g} (certified least {flattest['bound'].item():.4g}) "
+        f"ends at test error {np.mean([r['test_error'].item() for r in results]):.3f}."
     )

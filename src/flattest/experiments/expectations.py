@@ -26,7 +26,7 @@ class Result(msgspec.Struct, frozen=True):
     def __getitem__(self, name: str) -> np.ndarray:
         if name not in self.series:
             raise unknown("series", name, self.series)
-        return np.asarray(self.series[name])
+        return np.atleast_1d(self.series[name])
 
 
 class Verdict(msgspec.Struct, frozen=True):

@@ -1,0 +1,22 @@
+"""Write everything in the store as one self-contained HTML page.
+
+The page needs no network and no server: it opens from disk, with Table 1 as these runs have it,
+every panel that has runs, and what was expected of it.
+
+Examples:
+
+    flattest report                        out/report.html
+    flattest report --page ~/atlas.html    somewhere else
+"""
+
+from pathlib import Path
+
+from flattest.cli._options import DEFAULT_STORE, StoreFolder, console
+from flattest.report import write_page
+from flattest.store import Store
+
+
+def command(folder: StoreFolder = DEFAULT_STORE, page: Path = Path("out/report.html")) -> int:
+    write_page(Store.open(folder), page)
+    console().print(f"The page: {page.absolute().as_uri()}")
+    return 0

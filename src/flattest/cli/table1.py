@@ -1,0 +1,74 @@
+"""Table 1 of wen2023, computed: do all flattest minimizers generalize, and does 1-SAM?
+
+Trains the four architectures with 1-SAM over seeds, looks for flattest networks that do not
+generalize, prints the table with the evidence behind every cell, and writes the curves to
+out/table1.html. Finished runs are kept, so the same command again only prints.
+
+Examples:
+
+    flattest table1                 under three minutes on two cores
+    flattest table1 --full          the paper's own width and epochs
+    flattest table1 --json          the answers for a program
+"""
+
+from pathlib import Path
+
+from rich.markup import escape
+from rich.table import Table
+
+from flattest import runner
+from flattest.cli._options import DEFAULT_STORE, Full, Json, StoreFolder, console, print_json
+from flattest.cli.run import Scheduler, Workers, mark
+from flattest.experiments import VariantName
+from flattest.experiments.table1 import ROWS, Row, roles
+from flattest.judge import Answer, Finding, answer
+from flattest.report import write_page
+from flattest.store import Store
+
+
+def command(
+    full: Full = False,
+    workers: Workers = None,
+    scheduler: Scheduler = None,
+    folder: StoreFolder = DEFAULT_STORE,
+    page: Path = Path("out/table1.html"),
+    as_json: Json = False,
+) -> int:
+    variant: VariantName = "full" if full else "quick"
+    store = Store.create(folder)
+    every = [e for row in ROWS for e in roles(row).values()]
+    runner.run(every, variant, store, None, workers, scheduler)
+    answers = [answer(getattr(row, variant), roles(row), variant, store) for row in ROWS]
+    write_page(store, page)
+    if as_json:
+        print_json(answers)
+    else:
+        console().print(table(answers))
+        console().print(f"The page with the curves: {page.absolute().as_uri()}")
+    return 0 if all(map(as_printed, ROWS, answers)) else 1
+
+
+def as_printed(row: Row, found: Answer) -> bool:
+    """Whether both cells are those of the paper."""
+    return (found.flattest_generalize.holds, found.algorithm_generalizes.holds) == row.paper
+
+
+def table(answers: list[Answer]) -> Table:
+    shown = Table(title="Table 1 of wen2023, computed", show_lines=True)
+    shown.add_column("Architecture")
+    shown.add_column("All flattest minimizers generalize")
+    shown.add_column("1-SAM generalizes")
+    shown.add_column("")
+    for row, found in zip(ROWS, answers, strict=True):
+        shown.add_row(
+            f"{row.title}\n[dim]{row.theorem}[/]",
+            cell(found.flattest_generalize),
+            cell(found.algorithm_generalizes),
+            escape(found.scenario) + ("" if as_printed(row, found) else "\n[red]paper differs[/]"),
+        )
+    return shown
+
+
+def cell(finding: Finding) -> str:
+    sign = "[yellow]?[/]" if finding.holds is None else mark(finding.holds)
+    return f"{sign}  {escape(finding.sentence)}"
