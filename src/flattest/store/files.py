@@ -98,7 +98,8 @@ def read_json(path: Path, type: Any = Any) -> Any:
 
 def read_series(path: Path) -> Arrays:
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        # Opened here, because NumPy leaves a truncated archive open.
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise unreadable(path, error) from error
