@@ -1,6 +1,28 @@
-"""Every test runs with a home and a working directory of its own."""
+"""Every test runs with a home and a working directory of its own.
+
+With FLATTEST_NO_SKIPS set (`make test-extras`), a test that would be skipped fails instead.
+"""
+
+import os
 
 import pytest
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    return _fail_if_skipped((yield))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector):
+    return _fail_if_skipped((yield))
+
+
+def _fail_if_skipped(report):
+    if report.skipped and os.environ.get("FLATTEST_NO_SKIPS"):
+        report.outcome = "failed"
+        report.longrepr = f"skipped where nothing may be: {report.longrepr}"
+    return report
 
 
 @pytest.fixture(autouse=True)

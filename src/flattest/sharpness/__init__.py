@@ -48,7 +48,9 @@ LARGEST_GRAM = 1000
 _RANDOM_SHARE = 1e-2
 
 
-def hessian(model: Model, params: Params, data: Dataset, loss: str | Loss = "mse") -> Hessian:
+def hessian(
+    model: Model, params: Params, data: Dataset, loss: str | Loss = "mse"
+) -> NetworkHessian | FunctionHessian:
     """∇²L at θ on the training set `data`, as an operator in float64."""
     kind = resolve_loss(loss)
     kind.check_labels(data.y)

@@ -79,12 +79,16 @@ def xtrace(products: Matmat, size: int, probes: int, rng: np.random.Generator) -
     S = np.linalg.inv(R).T
     S /= np.linalg.norm(S, axis=0)
     W = Q.T @ omega.T
-    W -= S * np.vecdot(S, W, axis=0)
+    W -= S * _column_dots(S, W)
     rest, rest_image = omega.T - Q @ W, image.T - Z @ W
     # The direction of the rest is uniform on the sphere of a space of this dimension.
     dimension = size - probes + 1
-    outside = dimension * np.vecdot(rest, rest_image, axis=0) / np.vecdot(rest, rest, axis=0)
-    return np.trace(H) - np.vecdot(S, H @ S, axis=0) + outside
+    outside = dimension * _column_dots(rest, rest_image) / _column_dots(rest, rest)
+    return np.trace(H) - _column_dots(S, H @ S) + outside
+
+
+def _column_dots(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return np.einsum("ij,ij->j", a, b)
 
 
 def xtrace_until(

@@ -1,7 +1,8 @@
 """∇²L of a user's own JAX model, by automatic differentiation."""
 
+from collections.abc import Callable
 from functools import cached_property, lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -76,12 +77,12 @@ class FunctionHessian(Hessian):
 
 
 class _Compiled(NamedTuple):
-    outputs: object
-    jacobian: object
-    products: object
+    outputs: Callable
+    jacobian: Callable
+    products: Callable
 
 
-def _compile_once(model: Model) -> _Compiled:
+def _compile_once(model: Any) -> _Compiled:
     try:
         return _compile(model)
     except TypeError as error:
@@ -93,7 +94,7 @@ def _compile_once(model: Model) -> _Compiled:
 
 
 @lru_cache(maxsize=64)
-def _compile(model: Model) -> _Compiled:
+def _compile(model: Any) -> _Compiled:
     def network(params, x):
         _, unravel = ravel_pytree(params)
         return lambda theta: model.apply(unravel(theta), x, x)

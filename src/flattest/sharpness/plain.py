@@ -42,10 +42,10 @@ class PlainHessian(NetworkHessian):
         return [B * slope for B, slope in zip(self.sensitivities, self.slopes, strict=True)]
 
     @cached_property
-    def bends(self) -> list[np.ndarray] | None:
-        """σ″(h_l) ⊙ B_l, (n, m); None where σ is piecewise linear, since they are then 0."""
+    def bends(self) -> list[np.ndarray]:
+        """σ″(h_l) ⊙ B_l, (n, m); an empty list where σ is piecewise linear and they are 0."""
         if self.model.sigma.piecewise_linear:
-            return None
+            return []
         curvatures = [self.sigma("curvature", h) for h in self.h]
         return [c * B for c, B in zip(curvatures, self.sensitivities, strict=True)]
 
@@ -60,7 +60,7 @@ class PlainHessian(NetworkHessian):
         return squares
 
     def laplacians(self):
-        if self.bends is None:
+        if not self.bends:
             return {}
         traces = self._curvature_traces()
         laplacians = {
@@ -105,10 +105,10 @@ class PlainHessian(NetworkHessian):
         return out
 
     @cached_property
-    def _weighted(self) -> tuple[list[np.ndarray], list[np.ndarray] | None]:
+    def _weighted(self) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """u_i δ_l and u_i σ″_l ⊙ B_l, shared by all products."""
         u = self.u[:, None]
-        return [u * d for d in self.deltas], self.bends and [u * bend for bend in self.bends]
+        return [u * delta for delta in self.deltas], [u * bend for bend in self.bends]
 
     def product(self, v, w):
         # R-operator (Pearlmutter 1994): the tangent of the backward pass in direction v.
@@ -128,7 +128,7 @@ class PlainHessian(NetworkHessian):
         RB = np.stack([Ru, self.u], axis=1) @ np.stack([self.last, direction[top]])
         for l in range(len(self.weights) - 1, -1, -1):
             Rdelta = RB * self.slopes[l]
-            if self.bends is not None:
+            if self.bends:
                 Rdelta += self._weighted[1][l] * Rh[l]
             np.matmul(Rdelta.T, self.z[l], out=grads[names[l]])
             if l > 0:
