@@ -51,6 +51,16 @@ class Descending(Computed, frozen=True):
     settle: int = 10_000
 
     @property
+    def runs(self) -> int:
+        """How many times gradient descent is run."""
+        raise NotImplementedError
+
+    @property
+    def cost(self) -> float:
+        """Multiplications in the products with weight matrices, an order of magnitude."""
+        return float(self.runs) * self.steps * self.n * 3 * self.width
+
+    @property
     def model(self) -> MLP:
         return scaled_network(self.width, self.init_factor)
 
@@ -78,6 +88,10 @@ class TwoStepSizes(Descending, frozen=True, tag="mulayoff2021/two-step-sizes"):
     distribution: Univariate = Univariate(noise=1.0)
     logs: int = 200
 
+    @property
+    def runs(self) -> int:
+        return 2
+
     def compute(self, seed: int) -> Mapping[str, Any]:
         data = self.data(seed)
         change = StepChange(below=self.below, factor=self.factor)
@@ -104,6 +118,10 @@ class StepSizeSweep(Descending, frozen=True, tag="mulayoff2021/step-size-sweep")
     highest: float = 0.5
     count: int = 200
 
+    @property
+    def runs(self) -> int:
+        return self.count
+
     def compute(self, seed: int) -> Mapping[str, Any]:
         data, lr = self.data(seed), np.geomspace(self.lowest, self.highest, self.count)
         found = descend(
@@ -124,6 +142,10 @@ class InitMagnitudes(Descending, frozen=True, tag="mulayoff2021/init-magnitudes"
     factors: tuple[float, ...] = (3.0, 6.0, 12.0, 24.0, 48.0)
     warmup: int = 100_000
     settle: int = 2_000
+
+    @property
+    def runs(self) -> int:
+        return self.count * len(self.factors)
 
     def compute(self, seed: int) -> Mapping[str, Any]:
         data, lr = self.data(seed), np.geomspace(self.lowest, self.highest, self.count)

@@ -1,0 +1,55 @@
+"""Draw the figures of experiments from what the store has; nothing is trained.
+
+Examples:
+
+    flattest plot mulayoff2021/sweep                 of the quick runs, into out/figures
+    flattest plot 'mulayoff2021/*' --full --out docs/figures
+"""
+
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from flattest.cli._options import (
+    DEFAULT_STORE,
+    Full,
+    Patterns,
+    Quick,
+    Seeds,
+    StoreFolder,
+    console,
+    variant_name,
+)
+from flattest.errors import FlattestError
+from flattest.experiments import matching
+from flattest.plots import figures, save
+from flattest.runner import results
+from flattest.store import Store
+
+Out = Annotated[Path, tyro.conf.arg(metavar="DIR", help="Where the figures go, a folder a paper.")]
+
+
+def command(
+    patterns: Patterns,
+    quick: Quick = False,
+    full: Full = False,
+    seeds: Seeds = None,
+    folder: StoreFolder = DEFAULT_STORE,
+    out: Out = Path("out/figures"),
+) -> int:
+    if not patterns:
+        raise FlattestError("Say what to draw: a name, or a pattern such as 'mulayoff2021/*'.")
+    variant = variant_name(quick, full)
+    store = Store.open(folder)
+    for experiment in matching(*patterns):
+        found = results(experiment, variant, store, seeds)
+        if not found:
+            raise FlattestError(
+                f"The store has no finished {variant} run of {experiment.name}; "
+                f"`flattest run {experiment.name}` makes them."
+            )
+        for name, draw in figures(experiment.name).items():
+            for path in save(draw(found), out / experiment.paper, name):
+                console().print(str(path))
+    return 0
