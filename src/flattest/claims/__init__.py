@@ -121,6 +121,14 @@ def provided(headline: Measured, *conditions: Measured) -> Measured:
     return next((part for part in (headline, *conditions) if not part.met), headline)
 
 
+def assuming(headline: Measured, *hypotheses: Measured) -> Measured:
+    """The headline, for an instance that must meet the statement's hypotheses to count at all."""
+    for part in hypotheses:
+        if not part.met:
+            raise FlattestError(f"The instance does not meet a hypothesis: {part}.")
+    return headline
+
+
 @dataclass(frozen=True)
 class Claim:
     """A statement of a paper with the check that can refute it.

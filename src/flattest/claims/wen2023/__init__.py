@@ -4,9 +4,13 @@ Wen, Li, Ma: Sharpness Minimization Algorithms Do Not Only Minimize Sharpness To
 Generalization (NeurIPS 2023, arXiv 2307.11007). Appendix numbers are those of the first version.
 """
 
-from flattest.claims.wen2023 import (  # noqa: F401
-    concentration,
-    elementary,
+from flattest.claims.wen2023 import (  # noqa: F401, I001  (the order is the paper's)
+    batch_norm,
+    bias,
+    generalizers,
+    layer_norm,
     logistic,
+    concentration,
     rademacher,
+    elementary,
 )
