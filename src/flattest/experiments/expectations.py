@@ -314,6 +314,32 @@ class PowerLaw(Expectation, frozen=True, tag="power_law"):
         return abs(float(np.polyfit(x, y, 1)[0]) - self.exponent)
 
 
+class FirstColumnsDominate(Expectation, frozen=True, tag="first_columns_dominate"):
+    """The first `columns` columns of W1 have norms at least `ratio` times the largest other's.
+
+    Of xor data only the first two inputs matter: Figure 2b of wen2023 prints 42.47 and 42.48
+    against 5.65.
+    """
+
+    ratio: float
+    columns: int = 2
+    side = "≥"
+
+    @property
+    def threshold(self) -> float:
+        return self.ratio
+
+    @property
+    def quantity(self) -> str:
+        return f"the least norm of W1's first {self.columns} columns over the largest other"
+
+    def measure(self, result: Result, others: Others) -> float:
+        if result.params is None:
+            return np.nan
+        norms = np.linalg.norm(np.asarray(result.params["W1"], float), axis=0)
+        return float(norms[: self.columns].min() / norms[self.columns :].max())
+
+
 AnyExpectation = Union[  # noqa: UP007
     AtMost,
     AtLeast,
@@ -325,4 +351,5 @@ AnyExpectation = Union[  # noqa: UP007
     Everywhere,
     RankCorrelation,
     PowerLaw,
+    FirstColumnsDominate,
 ]

@@ -9,15 +9,21 @@ or 10; Table 2 is followed. What no copy tells is chosen here: weights and biase
 U(±1/√fan-in), a fresh training set for every seed, shuffled passes, float32 training.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 import msgspec
+import numpy as np
 
 from flattest.algorithms import Phase, gd, sam, sgd
-from flattest.data import AnyDistribution, Ball, Xor
-from flattest.experiments import Experiment, Variant
+from flattest.constructions import certify
+from flattest.data import AnyDistribution, Ball, Circle, Dataset, Xor
+from flattest.experiments import Computed, Experiment, Variant
 from flattest.experiments.expectations import (
     AnyExpectation,
     AtLeast,
     AtMost,
+    FirstColumnsDominate,
     RatioAtLeast,
     RatioAtMost,
     RisesAfterMinimum,
@@ -25,7 +31,7 @@ from flattest.experiments.expectations import (
 )
 from flattest.experiments.training import Training
 from flattest.losses import MSE, Logistic, Loss
-from flattest.models import MLP, Init
+from flattest.models import MLP, Init, Params
 from flattest.train import Log
 
 WIDTH = 500
@@ -100,6 +106,51 @@ def panel(
     )
 
 
+class CircleMemorizer(Computed, frozen=True, tag="wen2023/circle_memorizer"):
+    """Figure 3: where on the unit circle the neurons of the memorizer are active.
+
+    Neuron i is active where x_i · x > 1 − ε_i, an arc of half angle arccos(1 − ε_i) about x_i. The
+    ε_i run through `shares` of their largest values, at which the arc reaches the point halfway to
+    the nearest neighbour.
+    """
+
+    n: int = 12
+    shares: tuple[float, ...] = (1.0, 0.25, 0.04)
+
+    def compute(self, seed: int) -> Mapping[str, Any]:
+        data = Circle().draw(self.n, seed)
+        angles = np.sort(np.arctan2(data.x[:, 1], data.x[:, 0]))
+        gaps = np.diff(angles, append=angles[0] + 2 * np.pi)
+        nearest = np.minimum(gaps, np.roll(gaps, 1))
+        ordered = Dataset(np.column_stack([np.cos(angles), np.sin(angles)]), np.cos(2 * angles))
+        epsilon = np.outer(self.shares, 1 - np.cos(nearest / 2))
+        half = np.arccos(1 - epsilon)
+        model = MLP(self.n, bias=True)
+        found = [certify(model, self._network(ordered, row), ordered) for row in epsilon]
+        return {
+            "angle": angles,
+            "half_angle": half,
+            "covered": half.sum(axis=1) / np.pi,
+            "interpolation_error": np.array([c.interpolation_error for c in found]),
+            "excess": np.array([abs(c.trace / float(c.bound or np.nan) - 1) for c in found]),
+        }
+
+    def _network(self, data: Dataset, epsilon: np.ndarray) -> Params:
+        """Theorem 4.1's memorizer with w_i = x_i: pre-activation u_i at x_i, 0 at the arc's end."""
+        u = np.sqrt(np.sqrt(2) * np.abs(data.y))
+        gain = u / epsilon
+        return {
+            "W1": gain[:, None] * data.x,
+            "b1": -gain * (1 - epsilon),
+            "W2": data.y / u,
+        }
+
+
+ALMOST_NOWHERE = (
+    AtMost(series="covered", at="end", value=0.2),
+    AtMost(series="interpolation_error", at="max", value=1e-10),
+    AtMost(series="excess", at="max", value=1e-9),
+)
 BALL = Ball(10)
 LOGISTIC = Logistic(0.2)
 
@@ -134,6 +185,26 @@ EXPERIMENTS = (
         quick_expectations=(perfect(0.1),),
         quick_width=100,
         seeds=2,
+    ),
+    panel(
+        "fig2b",
+        "Figure 2b",
+        "The Sim-BN network of Figure 2a has learned ±x[1] ± x[2]: the first two columns of W1 "
+        "dominate.",
+        SIM_BN,
+        (sam(0.005, 0.1, epochs=100_000), sam(0.003, 1.0, epochs=100_000)),
+        (FirstColumnsDominate(ratio=3.0),),
+        quick_epochs=(3_000, 1_000),
+        quick_width=100,
+        seeds=2,
+        notes="Printed: columns of norm 42.47 and 42.48, the largest other 5.65.",
+    ),
+    Experiment(
+        name="wen2023/fig3",
+        figure="Figure 3",
+        claim="As ε shrinks, the memorizer is 0 almost everywhere and still fits every point.",
+        quick=Variant(CircleMemorizer(), 1, ALMOST_NOWHERE),
+        full=Variant(CircleMemorizer(), 1, ALMOST_NOWHERE),
     ),
     panel(
         "fig4a",
