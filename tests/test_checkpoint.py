@@ -167,9 +167,9 @@ def test_two_checkpoints_are_kept_and_nothing_else(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
-        ({"seed": 4}, "initial parameters, seed"),
+        ({"seed": 4}, "model, initial parameters, seed"),
         ({"backend": "jax"}, "backend"),
-        ({"dtype": "float64"}, "initial parameters"),
+        ({"dtype": "float64"}, "model, initial parameters"),
         ({"log": Log(points=3)}, "log"),
         ({"test_size": 5}, "test_size"),
     ],

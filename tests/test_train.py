@@ -196,10 +196,13 @@ def test_auto_says_why_it_did_not_take_the_fused_engine():
         lambda p, x: jnp.tanh(x @ p["A"]) @ p["c"],
         lambda d, seed: {"A": np.full((d, 2), 0.1), "c": np.array([0.5, -0.2])},
     )
-    run = train(model, DATA, ft.sgd(0.01, epochs=2), log=Log(measures=("test", "norms", "neurons")))
+    run = train(model, DATA, ft.sgd(0.01, epochs=2))
     assert run.backend == "jax"
     assert "MLP" in run.reason
     assert np.isnan(run.series["active_neurons"]).all()
+    assert run.series["sharpness"][-1] == pytest.approx(
+        np.trace(dense_hessian(model, run.params, DATA)), rel=1e-6
+    )
     with pytest.raises(ft.FlattestError, match="backend='auto'"):
         train(model, DATA, ft.sgd(0.01, epochs=2), backend="fused")
 

@@ -113,7 +113,7 @@ class Phase(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
     def length(self, n: int) -> int:
         """The number of epochs on n training points."""
-        return self.epochs if self.epochs is not None else self.steps // self.steps_per_epoch(n)
+        return self.epochs or (self.steps or 0) // self.steps_per_epoch(n)
 
 
 def gd(lr: float, **settings: Any) -> Phase:

@@ -21,7 +21,7 @@ from safetensors.numpy import save as save_tensors
 from flattest.algorithms import Phase
 from flattest.data import Dataset
 from flattest.errors import FlattestError
-from flattest.models import Model, Params
+from flattest.models import Model, Params, predict
 from flattest.store import write_bytes
 from flattest.train.state import State
 
@@ -68,9 +68,9 @@ class Checkpoints:
                 )
         return None
 
-    def save_if_due(self, saved: Saved) -> None:
-        if time.monotonic() - self._last >= self.every:
-            self.save(saved)
+    @property
+    def is_due(self) -> bool:
+        return time.monotonic() - self._last >= self.every
 
     def save(self, saved: Saved) -> None:
         """Write a checkpoint, then remove all but it and the one before."""
@@ -108,9 +108,13 @@ class _Damaged(Exception):
 def identity(
     model: Model, data: Dataset, phases: list[Phase], params: Params, **settings: Any
 ) -> dict[str, str]:
-    """What decides a run's bits, by name, each as a short text or a checksum."""
+    """What decides a run's bits, by name, each as a short text or a checksum.
+
+    A model is known by its outputs at the start: a name does not tell what a user's own network
+    or activation computes.
+    """
     return {
-        "model": _text(model),
+        "model": _checksum_of(predict(model, params, data.x, data.x)),
         "data": _checksum_of(data.x, data.y),
         "phases": _text(phases),
         "initial parameters": _checksum_of(*params.values()),
@@ -156,7 +160,4 @@ def _checksum_of(*arrays: Any) -> str:
 
 
 def _text(value: Any) -> str:
-    try:
-        return msgspec.json.encode(value, order="sorted").decode()
-    except TypeError:
-        return getattr(value, "name", repr(value))
+    return msgspec.json.encode(value, order="sorted").decode()

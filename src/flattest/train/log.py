@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, partial
 
 import jax
 import jax.numpy as jnp
@@ -38,7 +38,7 @@ class Setting:
 
     def outputs(self, params: Params, x: np.ndarray) -> np.ndarray:
         """f_θ on the rows of x in float64."""
-        return np.asarray(_outputs(self.model)(params, x, self.data.x))
+        return np.asarray(_outputs(self.model, params, x, self.data.x))
 
     def mean_loss(self, f: np.ndarray, y: np.ndarray) -> float:
         return float(np.mean(self.loss.value(f, y)))
@@ -63,7 +63,7 @@ class Setting:
 
 def _training(setting: Setting, params: Params) -> Row:
     x, y = setting.data.x, setting.data.y
-    (value, f), g = _loss_and_gradient(setting.model, setting.loss)(params, x, y)
+    (value, f), g = _loss_and_gradient(setting.model, setting.loss, params, x, y)
     return {
         "train_loss": float(value),
         "train_error": zero_one_error(f, y),
@@ -223,25 +223,23 @@ def _norm(arrays) -> float:
     return float(np.sqrt(sum(np.sum(np.square(np.asarray(value))) for value in arrays)))
 
 
-@lru_cache(maxsize=32)
-def _loss_and_gradient(model: Model, loss: Loss):
+@partial(jax.jit, static_argnums=(0, 1))
+def _loss_and_gradient(model: Model, loss: Loss, params: Params, x, y):
     """(L(θ), f_θ on the training set) and ∇L(θ)."""
 
-    def mean_loss(params, x, y):
+    def mean_loss(params):
         f = model.apply(params, x, x)
         return jnp.mean(loss.value(f, y)), f
 
-    return jax.jit(jax.value_and_grad(mean_loss, has_aux=True))
+    return jax.value_and_grad(mean_loss, has_aux=True)(params)
 
 
-@lru_cache(maxsize=32)
-def _outputs(model: Model):
+@partial(jax.jit, static_argnums=0)
+def _outputs(model: Model, params: Params, x, train_x):
     """f_θ by chunks of rows whose pre-activations stay in the processor's cache, which is several
     times as fast as all rows at once."""
 
-    def outputs(params, x, train_x):
-        return lax.map(
-            lambda row: model.apply(params, row[None], train_x)[0], x, batch_size=_ROWS_AT_ONCE
-        )
+    def output(row):
+        return model.apply(params, row[None], train_x)[0]
 
-    return jax.jit(outputs)
+    return lax.map(output, x, batch_size=_ROWS_AT_ONCE)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -11,14 +11,12 @@ import numpy as np
 from jax import lax
 
 from flattest.algorithms import Phase
-from flattest.losses import Loss
-from flattest.models import Model
 from flattest.train.order import label_noise_signs, sample_order
-from flattest.train.state import Problem, State
+from flattest.train.state import Halt, Problem, State
 
 # Draws handed to one call of the compiled loop: enough to hide its dispatch, little memory.
 _DRAWS_AT_ONCE = 200_000
-_HALTS = (None, "stopped", "diverged")
+_HALTS: tuple[Halt | None, ...] = (None, "stopped", "diverged")
 _STOPPED, _DIVERGED = 1, 2
 
 
@@ -99,20 +97,19 @@ def _epochs_at_once(draws: int) -> int:
 
 
 def _advance_chunk(problem: Problem, phase: Phase, state: State, count: int) -> State:
-    run = _compiled(problem.model, problem.loss, _shape(phase), problem.data.n, many=False)
     inputs = _inputs(problem, phase, state, count, _epochs_at_once(problem.data.n))
-    return _unpack(problem, phase, state, jax.device_get(run(*inputs)))
+    carry = _run(problem.model, problem.loss, _shape(phase), *inputs)
+    return _unpack(problem, phase, state, jax.device_get(carry))
 
 
 def _advance_chunks(problems, phases, states, counts, chunk) -> list[State]:
-    run = _compiled(
-        problems[0].model, problems[0].loss, _shape(phases[0]), problems[0].data.n, many=True
-    )
     rows = [
         _inputs(problem, phase, state, count, chunk)
         for problem, phase, state, count in zip(problems, phases, states, counts, strict=True)
     ]
-    carry = jax.device_get(run(*jax.tree.map(lambda *leaves: np.stack(leaves), *rows)))
+    stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *rows)
+    run = _run_many(problems[0].model, problems[0].loss, _shape(phases[0]), *stacked)
+    carry = jax.device_get(run)
     return [
         _unpack(problem, phase, state, jax.tree.map(lambda leaf, i=i: leaf[i], carry))
         for i, (problem, phase, state) in enumerate(zip(problems, phases, states, strict=True))
@@ -133,7 +130,10 @@ def _shape(phase: Phase) -> _Shape:
 def _numbers(phase: Phase) -> _Numbers:
     change = phase.step_change
     return _Numbers(
-        *np.array([phase.lr, phase.rho, phase.weight_decay, phase.label_noise]),
+        lr=np.float64(phase.lr),
+        rho=np.float64(phase.rho),
+        weight_decay=np.float64(phase.weight_decay),
+        label_noise=np.float64(phase.label_noise),
         warmup=np.float64(max(1, phase.warmup)),
         change_below=np.float64(-np.inf if change is None else change.below),
         change_factor=np.float64(1 if change is None else change.factor),
@@ -173,17 +173,11 @@ def _unpack(problem: Problem, phase: Phase, state: State, carry: _Carry) -> Stat
     )
 
 
-@lru_cache(maxsize=64)
-def _compiled(model: Model, loss: Loss, shape: _Shape, n: int, many: bool):
-    """The jitted loop for one kind of phase on n points, for one run or a stack of them."""
-    run = partial(_run_epochs, model, loss, shape, n)
-    return jax.jit(jax.vmap(run) if many else run)
-
-
 def _run_epochs(
-    model, loss, shape, n, params, x, y, numbers, order, signs, phase_epoch, changed, count
-):
-    slots, mean, share = _layout(n, shape)
+    model, loss, shape, params, x, y, numbers, order, signs, phase_epoch, changed, count
+) -> _Carry:
+    """`count` epochs of one kind of phase: the code that is compiled."""
+    slots, mean, share = _layout(len(x), shape)
     steps = len(slots)
 
     def epoch(carry: _Carry) -> _Carry:
@@ -202,6 +196,14 @@ def _run_epochs(
 
     start = _Carry(params, jnp.int64(0), changed, jnp.int32(0), jnp.int64(0))
     return lax.while_loop(lambda c: (c.epochs < count) & (c.halt == 0), epoch, start)
+
+
+_run = jax.jit(_run_epochs, static_argnums=(0, 1, 2))
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2))
+def _run_many(model, loss, shape, *stacked) -> _Carry:
+    return jax.vmap(partial(_run_epochs, model, loss, shape))(*stacked)
 
 
 def _close_epoch(model, loss, shape, numbers, x, y, before: _Carry, after, finite) -> _Carry:

@@ -220,8 +220,10 @@ def _session(job: _Job) -> _Session:
     if not job.rows:
         _record(job, state, schedule)
     while state.phase < len(job.phases) and state.halt != "diverged":
-        ahead = job.lengths[state.phase] - state.phase_epoch
-        ahead = min(ahead, schedule.distance(state.phase, state.phase_epoch, state.epoch))
+        ahead = min(
+            job.lengths[state.phase] - state.phase_epoch,
+            schedule.distance(state.phase, state.phase_epoch, state.epoch),
+        )
         began, before = time.perf_counter(), state
         try:
             state = yield _Stretch(job.phases[state.phase], state, pace.limit(int(ahead)))
@@ -247,8 +249,8 @@ def _take_stock(job: _Job, state: State, schedule: Schedule) -> State:
         _record(job, state, schedule)
     if over and state.halt != "diverged":
         state = replace(state, phase=state.phase + 1, phase_epoch=0, changed=False, halt=None)
-    if job.checkpoints is not None:
-        job.checkpoints.save_if_due(Saved(state, job.series, job.seconds))
+    if job.checkpoints is not None and job.checkpoints.is_due:
+        _save(job, state)
     return state
 
 
@@ -368,17 +370,11 @@ def _prepare(
     name, reason = engines.choose(backend, model, kind, phases)
     problem = Problem(model, data, kind, seed)
     start = State({key: np.array(value, dtype, order="C") for key, value in params.items()})
-    key = identity(
-        model,
-        data,
-        phases,
-        start.params,
-        seed=seed,
-        loss=kind,
-        backend=name,
-        log=log,
-        test_size=test_size,
-    )
+    settings = {"seed": seed, "loss": kind, "backend": name, "log": log, "test_size": test_size}
+    saves = None
+    if checkpoint is not None:
+        own = identity(model, data, phases, start.params, **settings)
+        saves = Checkpoints(Path(checkpoint), own, checkpoint_seconds)
     return _Job(
         problem=problem,
         setting=Setting(model, data, kind, draw_population(data, test_size, seed)),
@@ -387,8 +383,8 @@ def _prepare(
         backend=name,
         reason=reason,
         log=log,
-        checkpoints=Checkpoints(Path(checkpoint), key, checkpoint_seconds) if checkpoint else None,
-        snapshots=Path(snapshots) if snapshots else None,
+        checkpoints=saves,
+        snapshots=None if snapshots is None else Path(snapshots),
         progress=progress,
     )
 
