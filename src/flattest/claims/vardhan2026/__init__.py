@@ -1,0 +1,15 @@
+"""The numbered statements of vardhan2026, in the order of the paper's arguments.
+
+Vardhan, Taheri, Mazumdar: Flatness and Generalization: Learning Multi-Index Models with Homogeneous
+Neural Networks (arXiv 2606.04429). The copy at hand lost its mathematics: formulas were derived
+again, and orders of magnitude ("≲ up to constants and logarithms") are read as fitted exponents.
+"""
+
+from flattest.claims.vardhan2026 import (  # noqa: F401
+    figures,
+    flatness,
+    interpolators,
+    population,
+    rescaling,
+    tails,
+)
