@@ -92,18 +92,21 @@ class _Tiled:
         x = _augmented(data.x, model.bias)
         y = np.ascontiguousarray(data.y, np.float64)
         self.data = x.astype(dtype), (x @ x.T).astype(dtype), y
-        self.W = _tiles(_first_layer(model, params), VECTOR_BYTES // dtype.itemsize)
+        lanes = VECTOR_BYTES // dtype.itemsize
+        self.W = _tiles(_padded(_first_layer(model, params), 0, 2 * lanes), lanes)
         hidden = params["W2"] if model.depth == 3 else np.empty((0, 0), dtype)
         self.W2 = np.array(hidden.T, order="C")
-        self.a = params[f"W{model.depth}"].copy()
+        self.a = _padded(params[f"W{model.depth}"], 0, 2 * lanes)
         self.b = np.full(1, params["b_out"] if model.output_bias else 0, dtype)
 
     def run(self, *settings):
-        return single.run((self.W, self.W2, self.a, self.b), self.data, *settings)
+        theta = self.W, self.W2, self.a, self.b
+        return single.run(theta, self.model.width, self.data, *settings)
 
     def params(self) -> dict[str, np.ndarray]:
-        first = _rows(self.W, self.a.size)
-        rest = {"W2": self.W2.T, f"W{self.model.depth}": self.a}
+        m = self.model.width
+        first = _rows(self.W, m)
+        rest = {"W2": self.W2.T, f"W{self.model.depth}": self.a[:m]}
         return _named(self.model, first, rest, self.b)
 
 

@@ -15,6 +15,7 @@ from flattest.train.kernels.common import (
     THREE_LAYER,
     Halt,
     activate,
+    all_finite,
     conditional,
     features,
     flush,
@@ -24,6 +25,7 @@ from flattest.train.kernels.common import (
     loss_value,
     slope,
 )
+from flattest.train.kernels.simd import out_of_line
 from flattest.train.order import fill_order, fill_signs
 
 
@@ -52,6 +54,7 @@ def _activate_rows(net, h, value, gain):
 @inlined
 def _plain_outputs(net, W, a, x, f, h, z, u):
     """f for the rows of x, with z = ∂f/∂a and u = ∂f/∂h."""
+    out_of_line()
     np.dot(x, W, h)
     for k in range(len(x)):
         f[k], _, _ = features(net, h[k], a, z[k], u[k])
@@ -60,6 +63,7 @@ def _plain_outputs(net, W, a, x, f, h, z, u):
 @inlined
 def _plain_backward(x, s, z, u, dW, da):
     """Gradients of Σ_k s_k f_k; u is overwritten."""
+    out_of_line()
     da[:] = 0
     for k in range(len(x)):
         for j in range(da.size):
@@ -71,6 +75,7 @@ def _plain_backward(x, s, z, u, dW, da):
 @inlined
 def _normalized_outputs(net, theta, x, rows, f, r, v, inverse):
     """Sim-BN: r = σ(h), v = σ′(h) on all of x, 1/s per neuron (1 where s = 0), f for `rows`."""
+    out_of_line()
     W, gamma, _, a, _ = theta
     n = len(x)
     h = np.dot(x, W)
@@ -90,6 +95,7 @@ def _normalized_outputs(net, theta, x, rows, f, r, v, inverse):
 @inlined
 def _normalized_backward(theta, x, rows, s, r, v, inverse, gradient):
     """Gradients of Σ_k s_k f_k through the statistics; v is overwritten."""
+    out_of_line()
     _, gamma, _, a, _ = theta
     dW, dgamma, _, da, _ = gradient
     n = len(x)
@@ -114,6 +120,7 @@ def _normalized_backward(theta, x, rows, s, r, v, inverse, gradient):
 @inlined
 def _deep_backward(net, theta, x, s, z, v, z2, u2, gradient):
     """Three layers: z, v = σ, σ′ of the first; z2, u2 = ∂f/∂a, ∂f/∂h2; u2 and v overwritten."""
+    out_of_line()
     W2 = theta[2]
     dW, _, dW2, da, _ = gradient
     _plain_backward(z, s, z2, u2, dW2, da)
@@ -127,6 +134,7 @@ def _deep_backward(net, theta, x, s, z, v, z2, u2, gradient):
 @inlined
 def _outputs(net, views, x, rows, part, f, space):
     """f on `rows` of x (whose copy is `part`), with what the backward pass needs in `space`."""
+    out_of_line()
     h, z, u, z2, u2, inverse = space
     k = rows.size
     if net.family == SIM_BN:
@@ -144,6 +152,7 @@ def _outputs(net, views, x, rows, part, f, space):
 @inlined
 def _gradient(net, target, theta, x, rows, labels, gradient, f, s, space, part):
     """∇ of the mean loss over `rows` into `gradient`; whether all outputs are finite."""
+    out_of_line()
     width, size = space[0].shape[1], rows.size
     views = split(net, theta, x.shape[1], width)
     into = split(net, gradient, x.shape[1], width)
@@ -273,8 +282,8 @@ def run(theta, width, data, net, target, rule, clock):
                 return Halt(done, i, changed, DIVERGED)
             lr = learning_rate(rule, changed, clock.step + done * per_epoch + i)
             _descend(rule, lr, theta, total, x.shape[1] * width)
-        _, finite = flush(theta)
-        if not finite:
+        flush(theta)
+        if not all_finite(theta):
             return Halt(done, per_epoch, changed, DIVERGED)
         if conditional(rule):
             value = _training_loss(net, target, theta, x, y, f, space)

@@ -5,11 +5,13 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from flattest.train.kernels.simd import power_of_two
+from flattest.train.kernels.simd import out_of_line, power_of_two
 
 # No nnan or ninf: divergence shows as a value that is not finite.
 FAST = {"reassoc", "contract", "nsz"}
-inlined = njit(nogil=True, error_model="numpy", fastmath=FAST)
+inlined = njit(
+    nogil=True, error_model="numpy", fastmath=FAST, no_cpython_wrapper=True, no_cfunc_wrapper=True
+)
 kernel = njit(nogil=True, error_model="numpy", fastmath=FAST, cache=True)
 
 LEAKY, SOFTPLUS, QUADRATIC, POWER = range(4)
@@ -129,6 +131,7 @@ def _softplus(h, value, gain):
 
     t = e^{−|h|} by reduction to |r| ≤ ln2/2 and Taylor; log1p(t) = 2 artanh(t/(2 + t)).
     """
+    out_of_line()
     for j in range(h.size):
         x = np.float64(h[j])
         size = min(abs(x), 345.0)
@@ -172,6 +175,7 @@ def _softplus(h, value, gain):
 @inlined
 def _power(c, h, value, gain):
     """relu(h)^c and its slope; whole powers by multiplication."""
+    out_of_line()
     if c == np.floor(c) and c < 8:
         for j in range(h.size):
             t = h[j] if not h[j] <= 0 else h.dtype.type(0)
@@ -191,11 +195,14 @@ def _power(c, h, value, gain):
 @inlined
 def activate(net, h, value, gain):
     """value = σ(h), gain = σ′(h), with σ′(0) = σ′(0−) and NaN kept."""
+    out_of_line()
     if net.activation == LEAKY:
         one, low = h.dtype.type(1), h.dtype.type(net.parameter)
         for j in range(h.size):
-            gain[j] = one if h[j] > 0 else low
-            value[j] = h[j] * gain[j]
+            t = h[j]
+            slope_at_t = one if t > 0 else low
+            gain[j] = slope_at_t
+            value[j] = t * slope_at_t
     elif net.activation == SOFTPLUS:
         _softplus(h, value, gain)
     elif net.activation == QUADRATIC:
@@ -223,6 +230,14 @@ def shift(result, start, step, direction):
 
 
 @inlined
+def rescale(result, factor, source):
+    """result = factor · source, which may be the shorter."""
+    factor = source.dtype.type(factor)
+    for j in range(source.size):
+        result[j] = factor * source[j]
+
+
+@inlined
 def descend(theta, keep, g, gradient):
     """θ ← keep · θ − g · gradient."""
     keep, g = theta.dtype.type(keep), theta.dtype.type(g)
@@ -233,6 +248,7 @@ def descend(theta, keep, g, gradient):
 @inlined
 def features(net, h, a, z, u):
     """f = a · φ with z = ∂f/∂a = φ and u = ∂f/∂h; returns f, ‖z‖², ‖u‖² (without output bias)."""
+    out_of_line()
     activate(net, h, z, u)
     f, zz = z.dtype.type(0), z.dtype.type(0)
     for j in range(h.size):
@@ -257,15 +273,25 @@ def features(net, h, a, z, u):
 
 
 @inlined
+def all_finite(array):
+    """Whether no entry is infinite or not a number."""
+    flat, total = array.reshape(array.size), array.dtype.type(0)
+    for j in range(flat.size):
+        total += flat[j] * 0
+    return total == 0
+
+
+@inlined
 def flush(array):
-    """Sets entries whose square would underflow to 0: denormal numbers are slow, and weights decay
-    towards 0 forever where nothing holds them. Returns whether there were any, and all are finite.
+    """Sets entries whose square would underflow to 0; says whether there were any.
+
+    Weights decay towards 0 forever where nothing holds them, and denormal numbers are slow.
     """
-    tiny = np.sqrt(np.finfo(array.dtype).tiny)
-    found, total = 0, array.dtype.type(0)
-    for j in range(array.size):
-        small = abs(array[j]) < tiny and array[j] != 0
+    out_of_line()
+    flat, tiny = array.reshape(array.size), np.sqrt(np.finfo(array.dtype).tiny)
+    found = 0
+    for j in range(flat.size):
+        small = abs(flat[j]) < tiny and flat[j] != 0
         found += small
-        array[j] = 0 if small else array[j]
-        total += array[j] * 0
-    return found > 0, total == 0
+        flat[j] = 0 if small else flat[j]
+    return found > 0

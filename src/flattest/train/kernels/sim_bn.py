@@ -18,6 +18,7 @@ from flattest.train.kernels.common import (
     STOPPED,
     Halt,
     activate,
+    all_finite,
     ascent,
     conditional,
     flush,
@@ -27,7 +28,7 @@ from flattest.train.kernels.common import (
     loss_value,
     slope,
 )
-from flattest.train.kernels.simd import leaky_moments, panel_product
+from flattest.train.kernels.simd import leaky_moments, out_of_line, panel_product
 from flattest.train.order import fill_order, fill_signs
 
 
@@ -51,13 +52,15 @@ def _moments(net, h, n, squares, value, gain):
 @inlined
 def _statistics(net, W, panels, n, i, M, inverse, row, space):
     """M and 1/s (1 where s = 0) at W, and row = W x'_i."""
+    out_of_line()
     by_sample, by_input = panels
     h, squares, value, gain = space
     lanes = W.shape[2]
     for tile in range(W.shape[0]):
         panel_product(by_sample, W[tile], h)
         first = tile * lanes
-        row[first : first + lanes] = h[i]
+        for j in range(lanes):
+            row[first + j] = h[i, j]
         _moments(net, h, n, squares, value, gain)
         panel_product(by_input, h, M[tile])
         for j in range(lanes):
@@ -67,6 +70,7 @@ def _statistics(net, W, panels, n, i, M, inverse, row, space):
 @inlined
 def _output(net, a, gamma, inverse, row, v, gain):
     """f(x_i) without output bias; v_j = r_j(x_i)/s_j and gain = σ′(h_i)."""
+    out_of_line()
     activate(net, row, v, gain)
     f = v.dtype.type(0)
     for j in range(a.size):
@@ -78,6 +82,7 @@ def _output(net, a, gamma, inverse, row, v, gain):
 @inlined
 def _direction(n, a, gamma, inverse, v, gain, x, M):
     """M ← ∇_W f; returns ‖∇f‖² over W, a and γ."""
+    out_of_line()
     tiles, inputs, lanes = M.shape
     t, p = np.empty_like(a), np.empty_like(a)
     square = np.float64(0)
@@ -101,6 +106,7 @@ def _direction(n, a, gamma, inverse, v, gain, x, M):
 @inlined
 def _combination(result, keep, start, step, direction):
     """result = keep · start + step · direction, for arrays of one shape."""
+    out_of_line()
     r, s, d = result.reshape(result.size), start.reshape(start.size), direction.reshape(start.size)
     keep, step = start.dtype.type(keep), start.dtype.type(step)
     for j in range(r.size):
@@ -152,6 +158,7 @@ def _step(net, target, rule, lr, theta, data, i, label, at, space):
 @inlined
 def _training_loss(net, target, theta, data, y, inverse, space):
     """Mean of ℓ over the training set, 1/s being known."""
+    out_of_line()
     W, gamma, a, b = theta
     _, panels, n = data
     h, _, value, gain = space
@@ -174,10 +181,10 @@ def _training_loss(net, target, theta, data, y, inverse, space):
 def _close_epoch(theta):
     """Flushes; whether all is finite."""
     W, gamma, a, b = theta
-    _, finite_w = flush(W.reshape(W.size))
-    _, finite_g = flush(gamma)
-    _, finite_a = flush(a)
-    return finite_w and finite_g and finite_a and np.isfinite(b[0])
+    flush(W)
+    flush(gamma)
+    flush(a)
+    return all_finite(W) and all_finite(gamma) and all_finite(a) and np.isfinite(b[0])
 
 
 @kernel

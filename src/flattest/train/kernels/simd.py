@@ -1,19 +1,39 @@
-"""One pass over the first layer for a block of samples, in explicit vector code.
+"""Vectors of 64 bytes for Numba, and the products built from them.
 
-LLVM halves the vector width of automatically vectorized loops on AVX-512 machines and does not
-keep a block's accumulators in registers. Vectors of 64 bytes written out by hand are lowered to
-whatever the machine has, so this needs no compiler and no particular processor.
+LLVM halves the vector width of automatically vectorized loops on AVX-512 machines, gives up where
+many arrays might overlap, and does not keep a block's accumulators in registers. Vectors written
+out are lowered to whatever the machine has, so this needs no compiler and no particular processor.
 """
 
+import operator
+
 from llvmlite import ir
-from numba.core import cgutils
-from numba.core.types import float64, int64, intp, void
-from numba.extending import intrinsic
+from numba.core import cgutils, types
+from numba.extending import intrinsic, models, overload, register_model
 
 BLOCK = 8
 """Samples per pass: as many coefficients and as many accumulators fit 32 vector registers."""
 
+PANEL = 2
+"""Vectors side by side in a panel product: 8 × 2 accumulators keep both multipliers busy."""
+
 VECTOR_BYTES = 64
+
+
+class Vector(types.Type):
+    """64 bytes of float32 or float64; exists inside kernels only."""
+
+    def __init__(self, dtype):
+        self.dtype = dtype
+        super().__init__(name=f"vector({dtype})")
+
+
+@register_model(Vector)
+class _VectorModel(models.PrimitiveModel):
+    def __init__(self, manager, kind):
+        element = ir.FloatType() if kind.dtype == types.float32 else ir.DoubleType()
+        lanes = VECTOR_BYTES * 8 // kind.dtype.bitwidth
+        super().__init__(manager, kind, ir.VectorType(element, lanes))
 
 
 class _Vectors:
@@ -58,13 +78,105 @@ class _Vectors:
 
 
 @intrinsic
+def load(typingctx, array, offset):
+    """The vector at array.flat[offset:]; the array is contiguous."""
+
+    def generate(context, builder, sig, args):
+        data = context.make_array(array)(context, builder, args[0]).data
+        return _Vectors(context, builder, array.dtype).load(data, args[1])
+
+    return Vector(array.dtype)(array, types.intp), generate
+
+
+@intrinsic
+def store(typingctx, array, offset, vector):
+    """array.flat[offset:] = vector."""
+
+    def generate(context, builder, sig, args):
+        data = context.make_array(array)(context, builder, args[0]).data
+        _Vectors(context, builder, array.dtype).store(args[2], data, args[1])
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, vector), generate
+
+
+@intrinsic
+def spread(typingctx, scalar):
+    """The vector with all lanes equal to a float32 or float64."""
+
+    def generate(context, builder, sig, args):
+        return _Vectors(context, builder, scalar).spread(args[0])
+
+    return Vector(scalar)(scalar), generate
+
+
+@intrinsic
+def fma(typingctx, a, b, c):
+    """a · b + c."""
+
+    def generate(context, builder, sig, args):
+        return _Vectors(context, builder, a.dtype).fma(*args)
+
+    return a(a, b, c), generate
+
+
+@intrinsic
+def positive(typingctx, t, yes, no):
+    """`yes` where t > 0, else `no` (also where t is not a number)."""
+
+    def generate(context, builder, sig, args):
+        zero = _Vectors(context, builder, t.dtype).zero()
+        return builder.select(builder.fcmp_ordered(">", args[0], zero), args[1], args[2])
+
+    return yes(t, yes, no), generate
+
+
+@intrinsic
+def total(typingctx, vector):
+    """The sum of the lanes."""
+
+    def generate(context, builder, sig, args):
+        vectors = _Vectors(context, builder, vector.dtype)
+        half, value = vectors.lanes // 2, args[0]
+        while half:
+            picks = ir.Constant(ir.VectorType(ir.IntType(32), half), list(range(half)))
+            rest = ir.Constant(ir.VectorType(ir.IntType(32), half), list(range(half, 2 * half)))
+            low = builder.shuffle_vector(value, value, picks)
+            value = builder.fadd(low, builder.shuffle_vector(value, value, rest))
+            half //= 2
+        return builder.extract_element(value, ir.Constant(ir.IntType(32), 0))
+
+    return vector.dtype(vector), generate
+
+
+@intrinsic
+def _product(typingctx, a, b):
+    return a(a, b), lambda context, builder, sig, args: builder.fmul(*args)
+
+
+@intrinsic
+def _sum(typingctx, a, b):
+    return a(a, b), lambda context, builder, sig, args: builder.fadd(*args)
+
+
+@overload(operator.mul)
+def _overload_mul(a, b):
+    return (lambda a, b: _product(a, b)) if isinstance(a, Vector) and a == b else None
+
+
+@overload(operator.add)
+def _overload_add(a, b):
+    return (lambda a, b: _sum(a, b)) if isinstance(a, Vector) and a == b else None
+
+
+@intrinsic
 def sweep_tile(typingctx, tile, weights, scale, updates, x_old, x_new, products):
     """One tile of neurons: W ← scale · (W + Σ_k x_old_k updates_k), products_k = W · x_new_k.
 
     weights: (tiles, inputs, lanes). updates, products: (BLOCK, tiles · lanes).
     x_old, x_new: (inputs, BLOCK).
     """
-    signature = void(intp, weights, weights.dtype, updates, x_old, x_new, products)
+    signature = types.void(types.intp, weights, weights.dtype, updates, x_old, x_new, products)
 
     def generate(context, builder, sig, args):
         index = ir.IntType(64)
@@ -112,10 +224,6 @@ def sweep_tile(typingctx, tile, weights, scale, updates, x_old, x_new, products)
     return signature, generate
 
 
-PANEL = 2
-"""Vectors side by side in a panel product: 8 × 2 accumulators keep both multipliers busy."""
-
-
 @intrinsic
 def panel_product(typingctx, left, panel, result):
     """result[8 b + i] = Σ_k left[b, k, i] · panel[k]; rows of panel and result are PANEL vectors.
@@ -155,7 +263,7 @@ def panel_product(typingctx, left, panel, result):
                 vectors.store(builder.load(sums[i, v]), result_.data, builder.add(base, lanes[v]))
         return context.get_dummy_value()
 
-    return void(left, panel, result), generate
+    return types.void(left, panel, result), generate
 
 
 @intrinsic
@@ -185,7 +293,18 @@ def leaky_moments(typingctx, h, count, low, squares):
             vectors.store(builder.load(total), out.data, lane)
         return context.get_dummy_value()
 
-    return void(h, intp, h.dtype, squares), generate
+    return types.void(h, types.intp, h.dtype, squares), generate
+
+
+@intrinsic
+def out_of_line(typingctx):
+    """Keeps the function it stands in from being copied into its callers: less to compile."""
+
+    def generate(context, builder, sig, args):
+        builder.function.attributes.add("noinline")
+        return context.get_dummy_value()
+
+    return types.void(), generate
 
 
 @intrinsic
@@ -197,4 +316,4 @@ def power_of_two(typingctx, exponent):
         bits = builder.shl(biased, ir.Constant(ir.IntType(64), 52))
         return builder.bitcast(bits, ir.DoubleType())
 
-    return float64(int64), generate
+    return types.float64(types.int64), generate

@@ -12,10 +12,13 @@ import numpy as np
 
 from flattest.train.kernels.common import (
     DIVERGED,
+    LEAKY,
     RUNNING,
     STOPPED,
     THREE_LAYER,
+    TWO_LAYER,
     Halt,
+    all_finite,
     ascent,
     conditional,
     descend,
@@ -25,36 +28,37 @@ from flattest.train.kernels.common import (
     kernel,
     learning_rate,
     loss_value,
+    rescale,
     shift,
     slope,
 )
-from flattest.train.kernels.simd import BLOCK, sweep_tile
+from flattest.train.kernels.leaky import descend_from, outputs, outputs_above
+from flattest.train.kernels.simd import (
+    BLOCK,
+    VECTOR_BYTES,
+    fma,
+    load,
+    out_of_line,
+    spread,
+    store,
+    sweep_tile,
+)
 from flattest.train.kernels.three_layer import deep_output, deep_step
 from flattest.train.order import fill_order, fill_signs
 
 
 @inlined
 def _correct(products, updates, gram, block, k, scale, h):
-    """h = scale · (products_k + Σ_{l<k} updates_l x'_l·x'_k); unused updates have coefficient 0."""
-    g = np.zeros(BLOCK, h.dtype)
-    for l in range(k):
-        g[l] = gram[block[l], block[k]]
-    p, c, q = products[k], updates, h.dtype.type(scale)
-    if k <= BLOCK // 2:
-        for j in range(h.size):
-            h[j] = q * (p[j] + g[0] * c[0, j] + g[1] * c[1, j] + g[2] * c[2, j] + g[3] * c[3, j])
-    else:
-        for j in range(h.size):
-            near = g[0] * c[0, j] + g[1] * c[1, j] + g[2] * c[2, j] + g[3] * c[3, j]
-            far = g[4] * c[4, j] + g[5] * c[5, j] + g[6] * c[6, j] + g[7] * c[7, j]
-            h[j] = q * (p[j] + (near + far))
-
-
-@inlined
-def _scale_into(target_array, factor, source):
-    factor = source.dtype.type(factor)
-    for j in range(source.size):
-        target_array[j] = factor * source[j]
+    """h = scale · (products_k + Σ_{l<k} updates_l x'_l·x'_k)."""
+    near, whole = gram[block[k]], spread(h.dtype.type(scale))
+    lanes = VECTOR_BYTES // h.itemsize
+    for j in range(0, h.size, 2 * lanes):
+        even, odd = load(products, k * h.size + j), load(products, k * h.size + j + lanes)
+        for l in range(k):
+            g, at = spread(near[block[l]]), l * h.size + j
+            even, odd = fma(g, load(updates, at), even), fma(g, load(updates, at + lanes), odd)
+        store(h, j, whole * even)
+        store(h, j + lanes, whole * odd)
 
 
 @inlined
@@ -74,33 +78,55 @@ def _sweep(W, scale, updates, x_old, x_new, products):
 
 
 @inlined
-def _shallow_step(net, target, rule, lr, h, a, b, square_x, y, work):
-    """One step of a and b; returns (g, u, ‖u‖², finite): W is to lose g u x'ᵀ."""
+def _leaky_step(net, target, rule, lr, scale, h, a, b, square_x, y, update):
+    """One step of a and b for σ = leaky ReLU; update = −g u/scale, where W loses g u x'ᵀ.
+
+    Returns whether the output was finite.
+    """
+    low, e = net.parameter, 0.0
+    f, zz, uu = outputs(low, h, a)
+    f += b[0]
+    s = slope(target, np.float64(f), y)
+    if rule.rho != 0.0:
+        e = ascent(rule, s, np.float64(zz) + square_x * np.float64(uu) + net.output_bias)
+        above = outputs_above(low, h, a, e, e * square_x) + b[0]
+        s = slope(target, np.float64(above) + e * net.output_bias, y)
+    keep, g = 1.0 - lr * rule.decay, lr * s
+    descend_from(low, h, a, e, e * square_x, keep, g, -g / scale, update)
+    b[0] = h.dtype.type(keep * b[0] - g * net.output_bias)
+    return np.isfinite(f)
+
+
+@inlined
+def _shallow_step(net, target, rule, lr, scale, h, a, b, square_x, y, work, update):
+    """The same for any σ, and for Sim-LN."""
+    out_of_line()
     z, u, h_up, a_up, z_up, u_up = work[0], work[1], work[2], work[3], work[4], work[5]
     f, zz, uu = features(net, h, a, z, u)
     f += b[0]
-    finite = np.isfinite(f)
     s = slope(target, np.float64(f), y)
     if rule.rho != 0.0:
         e = ascent(rule, s, np.float64(zz) + square_x * np.float64(uu) + net.output_bias)
         shift(h_up, h, e * square_x, u)
         shift(a_up, a, e, z)
-        f, zz, uu = features(net, h_up, a_up, z_up, u_up)
-        s = slope(target, np.float64(f + b[0]) + e * net.output_bias, y)
+        above, _, _ = features(net, h_up, a_up, z_up, u_up)
+        s = slope(target, np.float64(above + b[0]) + e * net.output_bias, y)
         z, u = z_up, u_up
     keep, g = 1.0 - lr * rule.decay, lr * s
     descend(a, keep, g, z)
+    rescale(update, -g / scale, u)
     b[0] = h.dtype.type(keep * b[0] - g * net.output_bias)
-    return g, u, np.float64(uu), finite
+    return np.isfinite(f)
 
 
 @inlined
-def _norm_after(square, keep, g, h, u, uu, square_x):
-    """‖keep · W − g u x'ᵀ‖² from ‖W‖² and h = W x'."""
-    inner = np.float64(0)
+def _norm_after(square, keep, scale, h, update, square_x):
+    """‖keep · W + scale · update x'ᵀ‖² from ‖W‖² and h = W x'."""
+    inner, outer = np.float64(0), np.float64(0)
     for j in range(h.size):
-        inner += np.float64(u[j]) * np.float64(h[j])
-    return keep * keep * square - 2.0 * keep * g * inner + square_x * g * g * uu
+        inner += np.float64(update[j]) * np.float64(h[j])
+        outer += np.float64(update[j]) * np.float64(update[j])
+    return keep * keep * square + scale * (2.0 * keep * inner + scale * square_x * outer)
 
 
 @inlined
@@ -114,38 +140,41 @@ def _square(W):
 @inlined
 def _block(net, target, rule, changed, step, block, labels, upper, gram, space, square):
     """Steps on one block; returns steps done, whether all were finite, the scale of W, ‖W‖²."""
+    out_of_line()
     products, updates, work, h, on = space
-    scale = 1.0
+    a, b, width = upper[2], upper[3], work.shape[1]
+    scale, finite = 1.0, True
     updates[:] = 0
     for k in range(block.size):
-        i = block[k]
         _correct(products, updates, gram, block, k, scale, h)
-        square_x = np.float64(gram[i, i])
+        square_x, y, row = np.float64(gram[block[k], block[k]]), labels[k], updates[k]
         lr = learning_rate(rule, changed, step + k)
+        keep = 1.0 - lr * rule.decay
+        scale *= keep
         if net.family == THREE_LAYER:
-            g, u, uu, finite = deep_step(
-                net, target, rule, lr, h, upper, square_x, labels[k], work, on
+            finite = deep_step(
+                net, target, rule, lr, scale, h[:width], upper, square_x, y, work, on, row
             )
+        elif net.family == TWO_LAYER and net.activation == LEAKY:
+            finite = _leaky_step(net, target, rule, lr, scale, h, a, b, square_x, y, row)
         else:
-            g, u, uu, finite = _shallow_step(
-                net, target, rule, lr, h, upper[2], upper[3], square_x, labels[k], work
+            finite = _shallow_step(
+                net, target, rule, lr, scale, h[:width], a[:width], b, square_x, y, work, row
             )
         if not finite:
             return k, False, scale, square
-        keep = 1.0 - lr * rule.decay
         if rule.radius < np.inf:
-            square = _norm_after(square, keep, g, h, u, uu, square_x)
-        scale *= keep
-        _scale_into(updates[k], -g / scale, u)
-        if square > rule.radius * rule.radius:
-            scale *= rule.radius / np.sqrt(square)
-            square = rule.radius * rule.radius
+            square = _norm_after(square, keep, scale, h, row, square_x)
+            if square > rule.radius * rule.radius:
+                scale *= rule.radius / np.sqrt(square)
+                square = rule.radius * rule.radius
     return block.size, True, scale, square
 
 
 @inlined
 def _training_loss(net, target, W, upper, data, idle, columns, space):
     """Mean of ℓ over the training set; leaves W as it is."""
+    out_of_line()
     products, _, work, _, on = space
     x, _, y = data
     total = 0.0
@@ -159,55 +188,57 @@ def _training_loss(net, target, W, upper, data, idle, columns, space):
             if net.family == THREE_LAYER:
                 f = deep_output(net, h, upper, work, on)
             else:
-                f, _, _ = features(net, h, upper[2], work[0], work[1])
+                f, _, _ = features(net, h, upper[2][: h.size], work[0], work[1])
             total += loss_value(target, np.float64(f + upper[3][0]), y[start + k])
     return total / y.size
 
 
 @inlined
-def _close_epoch(W, upper):
-    """Applies W2's scale and flushes; whether W was changed, and whether all is finite."""
+def _close_epoch(W, upper, decays):
+    """Applies W2's scale and flushes; whether W was changed by it, and whether all is finite."""
+    out_of_line()
     W2, scale, a, b = upper
     if scale[0] != 1.0:
         W2 *= W2.dtype.type(scale[0])
         scale[0] = 1.0
-    _, finite_a = flush(a)
-    _, finite_2 = flush(W2.reshape(W2.size))
-    flushed, finite_1 = flush(W.reshape(W.size))
-    return flushed, finite_1 and finite_2 and finite_a and np.isfinite(b[0])
+    finite = all_finite(W) and all_finite(W2) and all_finite(a) and np.isfinite(b[0])
+    if not decays:
+        return False, finite
+    flush(a)
+    flush(W2)
+    return flush(W), finite
 
 
 @inlined
-def _space(W, upper, deep):
+def _space(kind, padded, width, deep):
     """Products and updates of a block, vectors of a step, the inputs of W2 that are on."""
-    kind, width, padded = W.dtype, upper[2].size, W.shape[0] * W.shape[2]
     return (
         np.zeros((BLOCK, padded), kind),
         np.zeros((BLOCK, padded), kind),
         np.empty((14 if deep else 6, width), kind),
-        np.empty(width, kind),
+        np.empty(padded, kind),
         np.empty(width + 1, np.int64),
     )
 
 
 @kernel
-def run(theta, data, net, target, rule, clock):
+def run(theta, width, data, net, target, rule, clock):
     """Trains θ = (W, W2ᵀ, a, b) in place on data = (x, x xᵀ, y).
 
-    W: (tiles, inputs, lanes), 0 beyond the width. W2ᵀ: (width, width), or empty. a: (width,).
-    b: (1,), the output bias.
+    W: (tiles, inputs, lanes). W2ᵀ: (width, width), or empty. a: (tiles · lanes,). Both W and a are
+    0 beyond the width. b: (1,), the output bias.
     """
     W, W2, a, b = theta
     x, gram, y = data
     n, inputs = x.shape
     upper = W2, np.ones(1), a, b
-    space = _space(W, upper, net.family == THREE_LAYER)
+    space = _space(W.dtype, a.size, width, net.family == THREE_LAYER)
     products, updates, _, _, _ = space
     idle = np.zeros_like(updates)
     x_old, x_new = np.zeros((inputs, BLOCK), x.dtype), np.zeros((inputs, BLOCK), x.dtype)
     order, upcoming = np.empty(n, np.int32), np.empty(n, np.int32)
     signs, labels = np.zeros(n), np.empty(n)
-    changed = clock.changed
+    changed, decays = clock.changed, rule.decay != 0.0 or rule.radius < np.inf
     fill_order(clock.seed, clock.epoch, rule.replacement, upcoming)
     _gather(x, upcoming, min(BLOCK, n), x_new)
     _sweep(W, 1.0, idle, x_old, x_new, products)
@@ -231,7 +262,7 @@ def run(theta, data, net, target, rule, clock):
             following = order[start + BLOCK :] if start + BLOCK < n else upcoming
             _gather(x, following, min(BLOCK, following.size), x_new)
             _sweep(W, scale, updates, x_old, x_new, products)
-        flushed, finite = _close_epoch(W, upper)
+        flushed, finite = _close_epoch(W, upper, decays)
         if not finite:
             return Halt(done, n, changed, DIVERGED)
         if conditional(rule):

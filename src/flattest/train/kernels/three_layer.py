@@ -14,9 +14,11 @@ from flattest.train.kernels.common import (
     dot,
     features,
     inlined,
+    rescale,
     shift,
     slope,
 )
+from flattest.train.kernels.simd import out_of_line
 
 
 @inlined
@@ -32,6 +34,7 @@ def _select(z, v, on):
 @inlined
 def _combine(W, z, on, count, scale, h):
     """h = scale · Σ_{k on} z_k W[k]."""
+    out_of_line()
     h[:] = 0
     whole = count - count % 4
     for i in range(0, whole, 4):
@@ -50,6 +53,7 @@ def _combine(W, z, on, count, scale, h):
 @inlined
 def _pull(W, u, v, on, count, scale, back):
     """back_k = scale · v_k W[k]·u for k on, else 0; returns ‖back‖²."""
+    out_of_line()
     back[:] = 0
     scale = u.dtype.type(scale)
     whole = count - count % 4
@@ -82,20 +86,23 @@ def _update(W, z, u, on, count, factor):
 @inlined
 def deep_output(net, h, upper, work, on):
     """f without the output bias."""
+    out_of_line()
     W2, scale, a, _ = upper
     activate(net, h, work[0], work[1])
     count = _select(work[0], work[1], on)
     _combine(W2, work[0], on, count, scale[0], work[2])
-    return features(net, work[2], a, work[3], work[4])[0]
+    return features(net, work[2], a[: h.size], work[3], work[4])[0]
 
 
 @inlined
-def deep_step(net, target, rule, lr, h, upper, square_x, y, work, on):
-    """One step of W2, a and b; returns (g, u, ‖u‖², finite): W1 is to lose g u x'ᵀ.
+def deep_step(net, target, rule, lr, below, h, upper, square_x, y, work, on, update):
+    """One step of W2, a and b; update = −g u/below, where W1 loses g u x'ᵀ; whether f is finite.
 
     upper = (W2ᵀ, its scale, a, b): the true W2 is scale · W2, so that decay costs nothing.
     """
-    W2, scale, a, b = upper
+    out_of_line()
+    W2, scale, padded_a, b = upper
+    a = padded_a[: h.size]
     z, v, h2, z2, u2, u = work[0], work[1], work[2], work[3], work[4], work[5]
     activate(net, h, z, v)
     count = _select(z, v, on)
@@ -122,11 +129,11 @@ def deep_step(net, target, rule, lr, h, upper, square_x, y, work, on):
         along = h.dtype.type(e * dot(u2, u2_up))
         for k in range(h.size):
             u_up[k] += along * z[k] * v[k]
-        uu = np.float64(dot(u_up, u_up))
         z, z2, u2, u = z_up, z2_up, u2_up, u_up
     keep, g = 1.0 - lr * rule.decay, lr * s
     scale[0] *= keep
     _update(W2, z, u2, on, count, -g / scale[0])
     descend(a, keep, g, z2)
     b[0] = h.dtype.type(keep * b[0] - g * net.output_bias)
-    return g, u, uu, finite
+    rescale(update, -g / below, u)
+    return finite
