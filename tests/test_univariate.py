@@ -10,6 +10,7 @@ from flattest.models import MLP
 from flattest.stability import Network, interpolator_top_eigenvalue, tangent_features
 from flattest.stability.dynamics import linearized_descent, top_eigenvector
 from flattest.stability.modes import gram_top_eigenvalue
+from flattest.train import train
 from flattest.train.univariate import descend
 
 MODEL = MLP(12, bias=True, output_bias=True)
@@ -153,3 +154,15 @@ def test_the_mean_of_sgd_follows_the_full_hessian():
     pairs = [np.array([i, j]) for i in range(4) for j in range(i)]
     ends = [linearized_descent(network, x, offset, lr, [a, b])[-1] for a in pairs for b in pairs]
     np.testing.assert_allclose(np.mean(ends, axis=0), 1.1**2 * offset, atol=1e-12)
+
+
+def test_the_reference_engine_takes_the_same_steps():
+    """One phase with warm-up, a change of step and a loss to stop at, against the JAX engine."""
+    params = MODEL.init(1, 0)
+    change = StepChange(below=0.04, factor=2.0)
+    phase = gd(0.08, steps=400, warmup=20, step_change=change, stop_loss=0.02)
+    found = descend(params, DATA, [phase])
+    run = train(MODEL, DATA, [phase], loss="half_mse", backend="jax", dtype="float64", test_size=10)
+    assert found.status == ("converged",)
+    assert run.step == found.steps[0]
+    np.testing.assert_allclose(Network.of(run.params).theta, found.theta[0], rtol=1e-9)

@@ -109,7 +109,7 @@ def sample(x: np.ndarray) -> np.ndarray:
     return x
 
 
-def univariate(data) -> tuple[np.ndarray, np.ndarray]:
+def points(data) -> tuple[np.ndarray, np.ndarray]:
     """The inputs (n,) and targets (n,) of a dataset with d = 1, in the order given."""
     x = np.asarray(data.x, float)
     if x.ndim == 2 and x.shape[1] != 1:
@@ -121,7 +121,7 @@ def univariate(data) -> tuple[np.ndarray, np.ndarray]:
 
 
 def require_interpolation(network: Network, data) -> None:
-    x, y = univariate(data)
+    x, y = points(data)
     require_fit(network(x), y)
 
 

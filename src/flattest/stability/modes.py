@@ -11,7 +11,7 @@ from itertools import product
 import numpy as np
 
 from flattest.errors import FlattestError
-from flattest.stability.functions import Network, require_interpolation, univariate
+from flattest.stability.functions import Network, points, require_interpolation
 from flattest.stability.weights import positive_step, sharpness_threshold, theorem1_threshold
 
 EXACT_TOGGLES = 12
@@ -45,7 +45,7 @@ def interpolator_top_eigenvalue(params: "dict | Network", data) -> float:
     """λ_max(∇²L(θ*)) = ‖Φ‖²/n at a twice differentiable interpolator (half-mse)."""
     network = Network.of(params)
     require_interpolation(network, data)
-    x, _ = univariate(data)
+    x, _ = points(data)
     refuse_knots_on_data(network, x, "λ_max of the Hessian", "`upper_top_eigenvalue`")
     return gram_top_eigenvalue(tangent_features(network, x))
 
@@ -100,7 +100,7 @@ def upper_top_eigenvalue(params: "dict | Network", data) -> Upper:
     """
     network = Network.of(params)
     require_interpolation(network, data)
-    x, _ = univariate(data)
+    x, _ = points(data)
     free = toggles(network, x)
     if len(free) <= EXACT_TOGGLES:
         values = [gram_top_eigenvalue(tangent_features(network, x, m)) for m in modes(network, x)]

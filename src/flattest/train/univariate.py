@@ -16,7 +16,7 @@ from numba import njit
 
 from flattest.algorithms import Phase
 from flattest.errors import FlattestError
-from flattest.stability.functions import Network, univariate
+from flattest.stability.functions import Network, points
 
 CONVERGED, EXHAUSTED, DIVERGED = "converged", "exhausted", "diverged"
 STATUSES = (CONVERGED, EXHAUSTED, DIVERGED)
@@ -69,7 +69,7 @@ def descend(
     at a minimum that is slightly unstable for its step size, before the oscillation has grown.
     """
     network = Network.of(params)
-    x, y = univariate(data)
+    x, y = points(data)
     for phase in phases:
         _require_plain(phase)
     at = np.unique(np.fromiter(marks, np.int64))
