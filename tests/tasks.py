@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from threadpoolctl import threadpool_info
 
 from flattest.errors import FlattestError
 from flattest.experiments import Computed, Experiment, Outcome, Task, Variant
@@ -71,6 +72,13 @@ class Square(Computed, frozen=True, tag="test/square"):
 
     def compute(self, seed):
         return {"n": np.arange(self.n), "square": np.arange(self.n) ** 2.0 + seed}
+
+
+class Threads(Computed, frozen=True, tag="test/threads"):
+    """How many threads BLAS may use."""
+
+    def compute(self, seed):
+        return {"threads": [library["num_threads"] for library in threadpool_info()]}
 
 
 class Failing(Computed, frozen=True, tag="test/failing"):

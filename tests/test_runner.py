@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 from distributed import LocalCluster
+from threadpoolctl import threadpool_limits
 
 from flattest import runner
 from flattest.errors import FlattestError
 from flattest.experiments.expectations import AtMost, RatioAtLeast
 from flattest.store import Store, StoreError
-from tasks import Failing, Square, Walk, experiment_of, steps_done, undisturbed
+from tasks import Failing, Square, Threads, Walk, experiment_of, steps_done, undisturbed
 
 HERE = Path(__file__).parent
 ENVIRONMENT = os.environ | {"PYTHONPATH": f"{HERE.parent / 'src'}{os.pathsep}{HERE}"}
@@ -133,6 +134,14 @@ def test_a_full_disk_stops_everything_with_its_sentence(store, monkeypatch):
     monkeypatch.setattr("flattest.store.write_series", full)
     with pytest.raises(StoreError, match="No space left"):
         runner.run([e], "quick", store, workers=1)
+
+
+def test_a_result_does_not_depend_on_the_number_of_cores(store):
+    e = experiment_of("t/threads", Threads(), 1, AtMost(series="threads", value=1, at="max"))
+    with threadpool_limits(2):
+        (judgement,) = runner.run([e], "quick", store, workers=1)
+    assert judgement.met, judgement.verdicts
+    assert len(judgement.runs[0].series()["threads"]) > 0
 
 
 def test_impossible_numbers_of_seeds_and_workers_are_refused(store):

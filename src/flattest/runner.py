@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from threadpoolctl import threadpool_limits
 
 from flattest.errors import FlattestError
 from flattest.experiments import (
@@ -126,7 +127,8 @@ def work(root: Path, job: Job) -> bool:
     """Do one job; False if another process holds its run, which is then not done.
 
     What goes wrong in the task is recorded in the run, which has failed. What goes wrong in the
-    store (no space, no access) would go wrong for every run, and is raised.
+    store (no space, no access) would go wrong for every run, and is raised. Products of matrices
+    are done by one thread, since how many there are decides how BLAS rounds.
     """
     store = Store.open(root)
     claim = store.claim(job.key)
@@ -134,7 +136,7 @@ def work(root: Path, job: Job) -> bool:
         found = store.run(job.key)
         return found is not None and found.done
     try:
-        with claim:
+        with claim, threadpool_limits(1):
             claim.finish(**msgspec.structs.asdict(job.task.execute(job.seed, claim)))
     except LeaseLost:
         return False
