@@ -53,6 +53,15 @@ def test_data_without_a_distribution_have_no_test_error():
     assert np.isnan(run.series["test_loss"]).all()
 
 
+def test_a_loss_without_a_minimizer_has_no_bound_and_labels_of_0_an_absolute_gap():
+    plain = train(NET, DATA, ft.sgd(0.05, epochs=2), loss=ft.Logistic(smoothing=0.0))
+    assert np.isfinite(plain.series["sharpness"]).all()
+    assert np.isnan(plain.series["bound"]).all()
+    zero = train(NET, ft.Dataset(DATA.x, 0 * DATA.y), ft.sgd(0.05, epochs=2))
+    assert (zero.series["bound"] == 0).all()
+    assert (zero.series["gap"] == zero.series["sharpness"]).all()
+
+
 def test_points_are_log_spaced_from_the_start_of_every_phase():
     phases = [ft.sgd(0.01, epochs=100), ft.sgd(0.01, epochs=10)]
     epochs = train(NET, DATA, phases, log=Log(points=10, measures=())).series["epoch"]
@@ -127,12 +136,15 @@ def test_a_network_of_dead_neurons_has_stagnated_from_the_start():
     assert run.series["active_neurons"].tolist() == [0] * len(run.series["epoch"])
 
 
-def test_a_run_that_dies_on_the_way_has_stagnated_since_then():
-    run = train(NET, DATA, ft.sgd(0.02, epochs=300), seed=0)
-    assert run.status == "finished"
-    dead = {**run.params, "b1": np.full(12, -100.0, np.float32)}
-    again = train(NET, DATA, ft.sgd(0.02, epochs=300), params=dead)
-    assert again.status == "stagnated"
+def test_sim_bn_that_collapses_to_its_saddle_at_0_has_stagnated():
+    # wen2023's Sim-BN from a small γ: SAM's ρ holds it at γ = W2 = 0, where it cannot learn.
+    small = ft.MLP(width=20, bias=True, norm="sim_bn", initialization=ft.Init(gamma=0.01))
+    run = train(small, DATA, ft.sam(0.02, 0.5, epochs=1000), log=Log(points=20))
+    assert run.status == "stagnated"
+    assert f"since step {run.step}" in run.sentence
+    assert run.series["norm_gamma"][-1] < 0.1
+    healthy = ft.MLP(width=20, bias=True, norm="sim_bn")
+    assert train(healthy, DATA, ft.sam(0.005, 0.1, epochs=1000)).status == "finished"
 
 
 def series_of(loss, gradient=1.0):
@@ -229,6 +241,8 @@ WIDE = ft.FunctionModel(lambda p, x: x @ p["A"], lambda d, seed: {"A": np.ones(d
         ({"phases": [ft.sgd(0.1, batch=13, epochs=1)]}, "larger than the 12 training points"),
         ({"params": WRONG_SHAPE}, r"W1 must have shape \(12, 5\)"),
         ({"params": NOT_FINITE}, "W1 has entries that are not finite"),
+        ({"seed": -1}, "seed must be a non-negative integer"),
+        ({"seed": 0.5}, "seed must be a non-negative integer"),
         ({"dtype": "float16"}, "valid are: float32, float64"),
         ({"backend": "cuda"}, "valid are: auto, fused, jax"),
         ({"loss": "hinge"}, "valid are: half_mse, logistic, mse"),

@@ -63,9 +63,7 @@ class Checkpoints:
             try:
                 return self._read(path)
             except _Damaged as error:
-                self.notes.append(
-                    f"Checkpoint {path.name} is damaged ({error}); the one before it was used."
-                )
+                self.notes.append(f"Checkpoint {path.name} is damaged ({error}): passed over.")
         return None
 
     @property

@@ -11,6 +11,7 @@ import numpy as np
 from jax import lax
 
 from flattest.bounds import known_lower_bound
+from flattest.certificate import Certificate
 from flattest.data import Dataset, Population
 from flattest.errors import FlattestError, unknown
 from flattest.losses import Loss, zero_one_error
@@ -57,6 +58,9 @@ class Setting:
 
     @cached_property
     def bound(self) -> float:
+        """The certified lower bound on Tr ∇²L; NaN where none is known, or no minimizer exists."""
+        if not np.isfinite(self.loss.target(self.data.y)).all():
+            return float("nan")
         bound = known_lower_bound(self.model, self.data, self.loss)
         return float("nan") if bound is None else bound.value
 
@@ -74,7 +78,8 @@ def _training(setting: Setting, params: Params) -> Row:
 
 def _sharpness(setting: Setting, params: Params) -> Row:
     value = float(trace(setting.model, params, setting.data, setting.loss))
-    return {"sharpness": value, "bound": setting.bound, "gap": value / setting.bound - 1}
+    gap = Certificate("sharpness", value, setting.bound).gap
+    return {"sharpness": value, "bound": setting.bound, "gap": gap}
 
 
 def _test(setting: Setting, params: Params) -> Row:

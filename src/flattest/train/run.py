@@ -1,28 +1,26 @@
 """The driver: a list of phases, cut into stretches for an engine, logged, saved and resumed."""
 
 import time
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
-import jax.numpy as jnp
 import msgspec
 import numpy as np
 
 from flattest.algorithms import Phase
 from flattest.data import Dataset
-from flattest.errors import FlattestError, unknown
-from flattest.losses import Logistic, Loss
+from flattest.errors import FlattestError
+from flattest.losses import Loss
 from flattest.losses import loss as resolve_loss
-from flattest.models import MLP, Model, Params
+from flattest.models import Model, Params
 from flattest.store import write_tensors
-from flattest.train import engines, loop
+from flattest.train import checks, engines, loop
 from flattest.train.checkpoint import Checkpoints, Saved, identity
 from flattest.train.log import Log, Row, Schedule, Setting, draw_population, stagnated_at
 from flattest.train.state import Problem, State
 
-DTYPES = ("float32", "float64")
 # An engine is called for about this long, so that progress is shown and Ctrl-C is heard.
 _STRETCH_SECONDS = 1.0
 
@@ -31,12 +29,14 @@ _STRETCH_SECONDS = 1.0
 class Run:
     """A trained network and how it got there.
 
-    series: epoch, step, phase, train_loss, train_error, gradient_norm, norm, sharpness, bound, gap
-    (sharpness/bound − 1), test_loss, test_error, norm_W1, …, active_neurons: float64, one entry
-    for each logged epoch. status: "finished", "diverged" or "stagnated"; step: the number of
-    updates at the end, or when that happened; sentence: the same in words. params: at the end, of
-    a diverged run those before the epoch in which it diverged. backend: the engine, and `reason`
-    why it was not the fused one. notes: what went otherwise than asked, as damaged checkpoints.
+    series: epoch, step, phase, train_loss, train_error, gradient_norm, norm, sharpness, bound, gap,
+    test_loss, test_error, norm_W1, …, active_neurons: float64, one entry for each logged epoch.
+    The gap is sharpness/bound − 1; the bound holds for interpolators, so that the gap of a network
+    with a positive loss may be a little below 0.
+    status: "finished", "diverged" or "stagnated"; step: the number of updates at the end, or when
+    that happened; sentence: the same in words. params: at the end, of a diverged run those before
+    the epoch in which it diverged. backend: the engine, and `reason` why it was not the fused one.
+    notes: what went otherwise than asked, such as damaged checkpoints.
     """
 
     series: dict[str, np.ndarray]
@@ -82,9 +82,9 @@ class _Job:
     backend: str
     reason: str
     log: Log
-    checkpoints: Checkpoints | None
     snapshots: Path | None
     progress: Callable[[Progress], None] | None
+    checkpoints: Checkpoints | None = None
     rows: list[Row] = field(default_factory=list)
     seconds: float = 0.0
 
@@ -146,7 +146,7 @@ def train(
             stretch = session.send(engine(job.problem, *stretch))
     except StopIteration as end:
         return end.value
-    except KeyboardInterrupt as interrupt:
+    except (KeyboardInterrupt, SystemExit) as interrupt:
         session.throw(interrupt)
         raise
 
@@ -184,7 +184,7 @@ def train_many(
 
 
 def _with_rate(phases: Phase | Sequence[Phase], rate: float | None) -> list[Phase]:
-    own = _as_list(phases)
+    own = checks.as_list(phases)
     return own if rate is None else [msgspec.structs.replace(phase, lr=rate) for phase in own]
 
 
@@ -227,7 +227,7 @@ def _session(job: _Job) -> _Session:
         began, before = time.perf_counter(), state
         try:
             state = yield _Stretch(job.phases[state.phase], state, pace.limit(int(ahead)))
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, SystemExit):
             _save(job, before)
             raise
         elapsed = time.perf_counter() - began
@@ -360,73 +360,34 @@ def _prepare(
     test_size: int = 10_000,
     progress: Callable[[Progress], None] | None = None,
 ) -> _Job:
+    """Everything resolved and checked."""
     log, kind = Log() if log is None else log, resolve_loss(loss)
-    phases = _checked_phases(phases, data, kind)
-    if dtype not in DTYPES:
-        raise unknown("dtype", dtype, DTYPES)
-    params = model.init(data.d, seed) if params is None else params
-    _check_params(model, params, data, phases)
     kind.check_labels(data.y)
-    name, reason = engines.choose(backend, model, kind, phases)
-    problem = Problem(model, data, kind, seed)
+    seed, dtype = checks.checked_seed(seed), checks.checked_dtype(dtype)
+    phases = checks.checked_phases(phases, data, kind)
+    params = model.init(data.d, seed) if params is None else params
+    checks.check_params(model, params, data, phases)
     start = State({key: np.array(value, dtype, order="C") for key, value in params.items()})
-    settings = {"seed": seed, "loss": kind, "backend": name, "log": log, "test_size": test_size}
-    saves = None
-    if checkpoint is not None:
-        own = identity(model, data, phases, start.params, **settings)
-        saves = Checkpoints(Path(checkpoint), own, checkpoint_seconds)
-    return _Job(
-        problem=problem,
+    name, reason = engines.choose(backend, model, kind, phases)
+    job = _Job(
+        problem=Problem(model, data, kind, seed),
         setting=Setting(model, data, kind, draw_population(data, test_size, seed)),
         phases=tuple(phases),
         start=start,
         backend=name,
         reason=reason,
         log=log,
-        checkpoints=saves,
         snapshots=None if snapshots is None else Path(snapshots),
         progress=progress,
     )
-
-
-def _as_list(phases: Phase | Iterable[Phase]) -> list[Phase]:
-    return [phases] if isinstance(phases, Phase) else list(phases)
-
-
-def _checked_phases(phases: Phase | Sequence[Phase], data: Dataset, loss: Loss) -> list[Phase]:
-    phases = _as_list(phases)
-    if not phases:
-        raise FlattestError("There is nothing to train: give at least one phase.")
-    for phase in phases:
-        if not isinstance(phase, Phase):
-            raise FlattestError(f"A phase is made by gd, sgd or sam; {phase!r} is none.")
-        phase.check(data.n)
-        if phase.label_noise > 0 and isinstance(loss, Logistic):
-            raise FlattestError("Label noise y ± σ is defined for the squared losses only.")
-    return phases
-
-
-def _check_params(model: Model, params: Params, data: Dataset, phases: Sequence[Phase]) -> None:
-    """Raises unless the network can be evaluated on the data from finite parameters."""
-    if isinstance(model, MLP):
-        model.check(params, data.d)
-    for name, value in params.items():
-        if not np.isfinite(np.asarray(value)).all():
-            raise FlattestError(f"Parameter {name} has entries that are not finite.")
-    if any(phase.project is not None for phase in phases) and "W1" not in params:
-        raise FlattestError("The projection needs a first layer named W1 (and b1).")
-    if not isinstance(model, MLP):
-        _check_outputs(model, params, data)
-
-
-def _check_outputs(model: Model, params: Params, data: Dataset) -> None:
-    try:
-        f = model.apply({k: jnp.asarray(v) for k, v in params.items()}, data.x, data.x)
-    except (TypeError, ValueError) as error:
-        raise FlattestError(
-            f"The model cannot be applied to {data.d} inputs with these parameters: {error}"
-        ) from error
-    if np.shape(f) != (data.n,):
-        raise FlattestError(
-            f"The model must give one output a point, shape ({data.n},), not {np.shape(f)}."
+    if checkpoint is not None:
+        own = identity(
+            *(model, data, phases, start.params),
+            seed=seed,
+            loss=kind,
+            backend=name,
+            log=log,
+            test_size=test_size,
         )
+        job.checkpoints = Checkpoints(Path(checkpoint), own, checkpoint_seconds)
+    return job
