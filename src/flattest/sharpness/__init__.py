@@ -4,6 +4,8 @@ Closed forms (`plain`, `normalized`) serve the networks of `models.MLP`, automat
 (`function`) a user's own model. Every measure says by its `route` how it was found.
 """
 
+from functools import lru_cache
+
 import numpy as np
 import scipy.linalg
 
@@ -15,7 +17,7 @@ from flattest.models import MLP, Model, Params
 from flattest.randomness import generator
 from flattest.sharpness import estimators, lanczos
 from flattest.sharpness.function import FunctionHessian
-from flattest.sharpness.network import NetworkHessian
+from flattest.sharpness.network import NetworkHessian, blocks_of
 from flattest.sharpness.normalized import SimBNHessian, SimLNHessian
 from flattest.sharpness.operator import Hessian
 from flattest.sharpness.plain import PlainHessian
@@ -44,6 +46,9 @@ _ARCHITECTURES: dict[str | None, type[NetworkHessian]] = {
 MOST_COLUMNS = 4096
 # Beyond this many points the n × n Gram matrix costs more than it saves.
 LARGEST_GRAM = 1000
+# Points × neurons of a block of the trace: larger arrays leave the cache and are paid for in page
+# faults, so that the cost would no longer be linear in width and n.
+_ENTRIES_AT_ONCE = 32_768
 # The share of a random direction in Lanczos's start: no eigenvector is orthogonal to it.
 _RANDOM_SHARE = 1e-2
 
@@ -52,12 +57,11 @@ def hessian(
     model: Model, params: Params, data: Dataset, loss: str | Loss = "mse"
 ) -> NetworkHessian | FunctionHessian:
     """∇²L at θ on the training set `data`, as an operator in float64."""
-    kind = resolve_loss(loss)
-    kind.check_labels(data.y)
+    kind = _checked_loss(loss, data)
     if not isinstance(model, MLP):
         return FunctionHessian(model, params, data, kind)
     model.check(params, data.d)
-    return _ARCHITECTURES[model.norm](model, params, data, kind)
+    return _ARCHITECTURES[model.norm](model, blocks_of(model, params), data, kind)
 
 
 def trace(
@@ -80,13 +84,34 @@ def trace(
 
     A dead network (no neuron active at any training point) has trace 0: flat, and useless.
     """
-    H = hessian(model, params, data, loss)
-    if isinstance(H, NetworkHessian):
-        per_layer = H.trace()
+    if isinstance(model, MLP):
+        per_layer = _closed_form(model, params, data, loss)
         return Measure(sum(per_layer.values()), "closed form", per_layer=per_layer)
+    H = hessian(model, params, data, loss)
     if H.size <= MOST_COLUMNS:
         return _trace_by_columns(H)
     return _trace_with_estimate(H, rtol, most_products, generator(seed, "sharpness/trace"))
+
+
+def _closed_form(model: MLP, params: Params, data: Dataset, loss: str | Loss) -> dict[str, float]:
+    """Tr ∇²L by parameter, summed over blocks of points."""
+    kind = _checked_loss(loss, data)
+    model.check(params, data.d)
+    theta = blocks_of(model, params)
+    # Sim-BN's statistics tie all points together.
+    rows = data.n if model.norm == "sim_bn" else max(1, _ENTRIES_AT_ONCE // model.width)
+    architecture = _ARCHITECTURES[model.norm]
+    parts = [
+        architecture(model, theta, data, kind, slice(start, start + rows)).trace()
+        for start in range(0, data.n, rows)
+    ]
+    return {name: sum(part[name] for part in parts) for name in parts[0]}
+
+
+def _checked_loss(loss: str | Loss, data: Dataset) -> Loss:
+    kind = resolve_loss(loss)
+    kind.check_labels(data.y)
+    return kind
 
 
 def _trace_by_columns(H: FunctionHessian) -> Measure:
@@ -185,39 +210,48 @@ def top_eigenvalues(
         raise FlattestError(f"k must be an integer from 1 to {H.size}, not {k!r}.")
     if not tol > 0:
         raise FlattestError(f"tol must be positive, not {tol!r}.")
-    rng = generator(0, "sharpness/start")
-    probe = rng.choice([-1.0, 1.0], H.size)
+    probe = _signs(H.size)
+    # ‖Ez‖ for random signs z is of the order of ‖E‖_F ≥ ‖E‖.
     residual_part = np.linalg.norm(H.residual_matvec(probe)) if H.u.any() else 0.0
-    lifted = _gram_eigenvectors(H, min(k, H.data.n)) if H.data.n <= LARGEST_GRAM else None
-    if residual_part == 0 and (lifted is None or not len(lifted)):
-        _refuse_if_dead(H, rng)
-    if lifted is not None and len(lifted) == k:
-        rayleigh = _checked(H, lifted, "gram")
-        if residual_part <= tol * np.abs(rayleigh.values).max():
-            return rayleigh
-    start = probe * (_RANDOM_SHARE / np.sqrt(H.size))
-    if lifted is not None and len(lifted):
-        start = start + lifted.sum(axis=0)
+    values, lifted = _gram_eigenpairs(H, min(k, H.data.n))
+    if residual_part == 0 and not len(lifted):
+        _refuse_if_dead(H)
+    if len(lifted) == k and residual_part <= tol * values[0]:
+        return _checked(H, lifted, "gram")
+    start = probe * (_RANDOM_SHARE / np.sqrt(H.size)) + lifted.sum(axis=0)
+    rng = generator(0, "sharpness/lanczos")
     _, vectors = lanczos.top_eigenpairs(H.matvec, start, int(k), tol, rng)
     return _checked(H, vectors, "lanczos")
 
 
-def _gram_eigenvectors(H: Hessian, k: int) -> np.ndarray:
-    """The top eigenvectors (rows) of the Gauss–Newton part that belong to eigenvalues > 0."""
+def _gram_eigenpairs(H: Hessian, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """The k largest eigenvalues of the Gauss–Newton part and unit eigenvectors (rows), as far as
+    they are positive; none where there are too many points for the Gram matrix."""
     root, n = np.sqrt(H.w), H.data.n
+    if n > LARGEST_GRAM:
+        return np.empty(0), np.empty((0, H.size))
     gram = H.gram() * root * root[:, None]
-    values, c = scipy.linalg.eigh(gram, subset_by_index=[n - k, n - 1])
+    values, c = scipy.linalg.eigh(gram, subset_by_index=[n - k, n - 1], check_finite=False)
     positive = values > 1e-12 * max(values[-1], np.finfo(float).tiny)
-    return np.array([_unit(H.vjp(root * column)) for column in c.T[positive][::-1]])
+    vectors = [_unit(H.vjp(root * column)) for column in c.T[positive][::-1]]
+    return values[positive][::-1], np.array(vectors).reshape(-1, H.size)
+
+
+@lru_cache(maxsize=4)
+def _signs(size: int) -> np.ndarray:
+    """The same random signs at every call, since a measure of one θ should not vary."""
+    signs = generator(0, "sharpness/signs").choice([-1.0, 1.0], size)
+    signs.setflags(write=False)
+    return signs
 
 
 def _unit(v: np.ndarray) -> np.ndarray:
     return v / np.linalg.norm(v)
 
 
-def _refuse_if_dead(H: Hessian, rng: np.random.Generator) -> None:
+def _refuse_if_dead(H: Hessian) -> None:
     # A random combination of the gradients ∇f_i is 0 only if they all are.
-    if not H.vjp(rng.normal(size=H.data.n)).any():
+    if not H.vjp(generator(0, "sharpness/dead").normal(size=H.data.n)).any():
         raise FlattestError(
             "The network is dead: no neuron is active at any training point, so ∇²L is 0; "
             "initialize it again or lower the learning rate."

@@ -5,7 +5,6 @@ x′ = (x, 1); then gamma, the hidden W_l, the last W_D and b_out, as far as the
 """
 
 from abc import abstractmethod
-from functools import cached_property
 
 import numpy as np
 
@@ -20,33 +19,44 @@ def row_dots(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.vecdot(a, b)
 
 
+def blocks_of(model: MLP, params: Params) -> dict[str, np.ndarray]:
+    """θ in float64 and in the layout above."""
+    theta = {k: np.asarray(v, np.float64) for k, v in params.items()}
+    first = theta.pop("W1")
+    return {"first": np.column_stack([first, theta.pop("b1")]) if model.bias else first} | theta
+
+
 class NetworkHessian(Hessian):
     """The Hessian of L for one MLP at θ; subclasses hold an architecture's derivatives."""
 
-    def __init__(self, model: MLP, params: Params, data: Dataset, loss: Loss):
-        exact = {k: np.asarray(v, np.float64) for k, v in params.items()}
-        self.model, self.data = model, data
-        self.x = np.column_stack([data.x, np.ones(data.n)]) if model.bias else data.x
-        first = exact.pop("W1")
-        if model.bias:
-            first = np.column_stack([first, exact.pop("b1")])
-        self.theta = {"first": first} | exact
+    def __init__(
+        self,
+        model: MLP,
+        theta: dict[str, np.ndarray],
+        data: Dataset,
+        loss: Loss,
+        rows: slice = slice(None),
+    ):
+        """`theta` in blocks; `rows` leaves only these training points' terms of the sum."""
+        self.model, self.data, self.theta = model, data, theta
+        self.inputs, y = data.x[rows], data.y[rows]
+        self.ones = np.ones((len(y), 1))
+        self.x = np.hstack([self.inputs, self.ones]) if model.bias else self.inputs
         self.last = self.theta[f"W{model.depth}"]
         self.offset = self.theta.get("b_out", 0.0)
         self.f = self._forward()
-        self.u = loss.slope(self.f, data.y) / data.n
-        self.w = loss.curvature(self.f, data.y) / data.n
+        self.u = loss.slope(self.f, y) / data.n
+        self.w = loss.curvature(self.f, y) / data.n
 
     @property
     def size(self) -> int:
         """p, the number of parameters."""
         return sum(block.size for block in self.theta.values())
 
-    @cached_property
+    @property
     def first_layer_inputs(self) -> dict[str, np.ndarray]:
         """x′ split by the parameter it multiplies."""
-        ones = {"b1": np.ones((self.data.n, 1))} if self.model.bias else {}
-        return {"W1": self.data.x} | ones
+        return {"W1": self.inputs} | ({"b1": self.ones} if self.model.bias else {})
 
     def blocks(self, v: np.ndarray) -> dict[str, np.ndarray]:
         """Views into a vector of R^p, block by block."""

@@ -122,7 +122,7 @@ class SimLNHessian(NormalizedHessian):
         }
         squares["W2"] = row_dots(self.normal, self.normal)
         if self.model.output_bias:
-            squares["b_out"] = np.ones(self.data.n)
+            squares["b_out"] = self.ones[:, 0]
         return squares
 
     def laplacians(self):
@@ -175,7 +175,7 @@ class SimBNHessian(NormalizedHessian):
         u2 = self.normal**2
         squares |= {"gamma": u2 @ self.last**2, "W2": u2 @ self.theta["gamma"] ** 2}
         if self.model.output_bias:
-            squares["b_out"] = np.ones(self.data.n)
+            squares["b_out"] = self.ones[:, 0]
         return squares
 
     def _first_square(self, x):

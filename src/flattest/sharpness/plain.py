@@ -56,7 +56,7 @@ class PlainHessian(NetworkHessian):
             squares[f"W{layer}"] = d * row_dots(z, z)
         squares[f"W{self.model.depth}"] = row_dots(self.z[-1], self.z[-1])
         if self.model.output_bias:
-            squares["b_out"] = np.ones(self.data.n)
+            squares["b_out"] = self.ones[:, 0]
         return squares
 
     def laplacians(self):
@@ -80,7 +80,7 @@ class PlainHessian(NetworkHessian):
         traces = [bend.sum(axis=1) for bend in self.bends]
         if len(traces) >= 2:
             traces[-2] += row_dots(self.bends[-1] @ self.weights[-1] ** 2, self.slopes[-2] ** 2)
-        for i in range(self.data.n if len(traces) > 2 else 0):
+        for i in range(len(self.f) if len(traces) > 2 else 0):
             H = np.diag(self.bends[-1][i])
             for l in range(len(traces) - 2, -1, -1):
                 J = self.weights[l + 1] * self.slopes[l][i]
@@ -110,16 +110,20 @@ class PlainHessian(NetworkHessian):
         u = self.u[:, None]
         return [u * delta for delta in self.deltas], [u * bend for bend in self.bends]
 
+    def _tangent(self, l: int, Rh: np.ndarray) -> np.ndarray:
+        """R z_l = σ′_l ⊙ R h_l, in place of R h_l where no σ″ will ask for that."""
+        return np.multiply(self.slopes[l], Rh, out=None if self.bends else Rh)
+
     def product(self, v, w):
         # R-operator (Pearlmutter 1994): the tangent of the backward pass in direction v.
         direction, out = self.blocks(v), np.empty(self.size)
         grads, names = self.blocks(out), list(self.theta)
         top = f"W{self.model.depth}"
         Rh = [self.x @ direction["first"].T]
-        Rz = [self.slopes[0] * Rh[0]]
+        Rz = [self._tangent(0, Rh[0])]
         for l in range(1, len(self.weights)):
             Rh.append(Rz[-1] @ self.weights[l].T + self.z[l] @ direction[names[l]].T)
-            Rz.append(self.slopes[l] * Rh[-1])
+            Rz.append(self._tangent(l, Rh[-1]))
         Rf = Rz[-1] @ self.last + self.z[-1] @ direction[top] + direction.get("b_out", 0.0)
         Ru = w * Rf
         grads[top][:] = self.u @ Rz[-1] + Ru @ self.z[-1]
@@ -127,7 +131,7 @@ class PlainHessian(NetworkHessian):
             grads["b_out"][...] = Ru.sum()
         RB = np.stack([Ru, self.u], axis=1) @ np.stack([self.last, direction[top]])
         for l in range(len(self.weights) - 1, -1, -1):
-            Rdelta = RB * self.slopes[l]
+            Rdelta = np.multiply(RB, self.slopes[l], out=RB)
             if self.bends:
                 Rdelta += self._weighted[1][l] * Rh[l]
             np.matmul(Rdelta.T, self.z[l], out=grads[names[l]])
