@@ -1,0 +1,124 @@
+"""Which scenario a setup is in, from the evidence."""
+
+import msgspec
+import numpy as np
+import pytest
+
+import flattest as ft
+from flattest.errors import FlattestError
+from flattest.experiments.challenge import Challenge, known_memorizer
+from flattest.experiments.expectations import Result
+from flattest.experiments.setup import Setup
+from flattest.experiments.table1 import ROWS
+from flattest.judge import SCENARIOS, ask, interval, judge_challenges, judge_runs, scenario
+from flattest.store import Store
+
+
+def trained(error, status="finished", train_error=0.0):
+    names = {"test_error": error, "train_error": train_error, "sharpness": 23.0, "bound": 22.3}
+    return Result(0, status, {name: np.full(30, value) for name, value in names.items()})
+
+
+def challenged(error, certified, start=0.5):
+    names = {"test_error": error, "certified": certified, "start_test_error": start}
+    numbers = names | {"sharpness": 22.3, "bound": 22.3, "start_sharpness": 100.0}
+    return Result(0, "finished", {name: np.array(value) for name, value in numbers.items()})
+
+
+def test_training_generalizes_where_the_interval_lies_below_the_threshold():
+    assert judge_runs([trained(e) for e in (0.01, 0.02, 0.015)], 0.1).holds is True
+    assert judge_runs([trained(e) for e in (0.3, 0.33, 0.31)], 0.1).holds is False
+    assert judge_runs([trained(e) for e in (0.02, 0.2, 0.1)], 0.1).holds is None
+    assert judge_runs([trained(0.01)], 0.1).holds is None
+    assert judge_runs([], 0.1).holds is None
+
+
+@pytest.mark.parametrize(
+    "lost",
+    [trained(0.0, status="diverged"), trained(0.0, train_error=0.5)],
+    ids=["diverged", "collapsed"],
+)
+def test_a_run_without_a_minimum_does_not_count_as_generalizing(lost):
+    finding = judge_runs([trained(0.0), lost, lost], 0.1)
+    assert finding.holds is not True
+    assert "2 of them found no minimum" in finding.sentence
+
+
+def test_one_certified_flattest_network_that_fails_refutes_the_statement():
+    assert judge_challenges([challenged(1.0, 1.0), challenged(0.0, 0.0)], 0.1).holds is False
+
+
+def test_a_bad_network_that_is_not_certified_leaves_it_open():
+    assert judge_challenges([challenged(0.4, 0.0)], 0.1).holds is None
+
+
+def test_searches_that_end_well_support_the_statement_only_from_bad_starts():
+    assert judge_challenges([challenged(0.0, 0.0)] * 2, 0.1).holds is True
+    assert judge_challenges([challenged(0.0, 0.0, start=0.01)] * 2, 0.1).holds is None
+
+
+def test_the_scenarios_are_those_of_the_paper():
+    good, bad = trained(0.01), trained(0.3)
+    refuted = judge_challenges([challenged(1.0, 1.0)], 0.1)
+    supported = judge_challenges([challenged(0.0, 0.0)] * 2, 0.1)
+    assert scenario(supported, judge_runs([good, good], 0.1)) == "Scenario I"
+    assert scenario(refuted, judge_runs([bad, bad], 0.1)) == "Scenario II"
+    assert scenario(refuted, judge_runs([good, good], 0.1)) == "Scenario III"
+    assert scenario(refuted, judge_runs([good], 0.1)) == "undetermined"
+    assert len(SCENARIOS) == 4
+
+
+def test_the_interval_is_students_and_within_zero_and_one():
+    assert interval([0.2, 0.4]) == (0.0, 1.0)
+    low, high = interval([0.29, 0.30, 0.31])
+    assert (low, high) == pytest.approx(
+        (0.30 - 4.30265 * 0.01 / 3**0.5, 0.30 + 4.30265 * 0.01 / 3**0.5), abs=1e-6
+    )
+
+
+def test_a_memorizer_is_known_with_bias_and_not_without():
+    data = ft.xor(n=12, d=6, seed=0, distinct=True)
+    assert known_memorizer(ft.MLP(20, bias=True), data, ft.MSE()) is not None
+    assert known_memorizer(ft.MLP(20, bias=True, norm="sim_ln"), data, ft.MSE()) is not None
+    assert known_memorizer(ft.MLP(20), data, ft.MSE()) is None
+    assert known_memorizer(ft.MLP(4, bias=True), data, ft.MSE()) is None
+
+
+def test_asking_a_small_setup_runs_it_and_finds_scenario_three(tmp_path):
+    setup = Setup(
+        name="small",
+        distribution=ft.Xor(10, distinct=True),
+        n=40,
+        model=ft.MLP(200, bias=True),
+        algorithm=(ft.sam(0.02, 0.1, epochs=500),),
+        seeds=3,
+        challenges=1,
+    )
+    found = ask(setup, setup, "quick", Store.create(tmp_path / "store"), workers=1)
+    assert found.flattest_generalize.error == 1 - 40 / 2**10
+    assert found.scenario == "Scenario III"
+
+
+def test_a_setup_without_a_name_an_algorithm_or_a_threshold_is_refused():
+    good = {
+        "name": "a",
+        "distribution": ft.Xor(10),
+        "n": 20,
+        "model": ft.MLP(30),
+        "algorithm": (ft.sam(0.1, 0.1, epochs=1),),
+    }
+    for change, match in [
+        ({"name": "a/b"}, "slash"),
+        ({"algorithm": ()}, "no algorithm"),
+        ({"generalizes": 0.7}, "0.5"),
+    ]:
+        with pytest.raises(FlattestError, match=match):
+            Setup(**(good | change))
+
+
+def test_table_1_asks_the_same_at_both_scales():
+    for row in ROWS:
+        assert row.quick.name == row.full.name
+        assert row.quick.distribution == row.full.distribution
+        assert isinstance(row.quick.challenge, Challenge | None)
+        assert msgspec.structs.replace(row.quick.model, width=500) == row.full.model
