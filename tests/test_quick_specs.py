@@ -1,12 +1,10 @@
 """Every experiment of the papers, at its quick scale: it runs, and what it expects is met."""
 
-import msgspec
 import pytest
 
 from flattest import runner
 from flattest.experiments import experiments
 from flattest.store import Store
-from flattest.train import engines, fused
 
 # Table 1's runs are those of `make`, which takes minutes; its logic is tested in test_judge.
 NAMES = [name for name in experiments() if not name.startswith("table1/")]
@@ -23,19 +21,3 @@ def test_the_quick_variant_meets_its_expectations(name, store):
     (judged,) = runner.run([experiments()[name]], "quick", store, seeds=1, workers=1)
     assert judged.missing == 0
     assert judged.met, [verdict.sentence for verdict in judged.verdicts if not verdict.met]
-
-
-def test_an_engine_with_the_wrong_sign_in_the_perturbation_fails_the_expectations(
-    tmp_path, monkeypatch
-):
-    def descending(problem, phase, state, epochs):
-        """SAM that descends before it differentiates: ρ with the wrong sign."""
-        wrong = msgspec.structs.replace(phase)
-        msgspec.structs.force_setattr(wrong, "rho", -phase.rho)
-        return right(problem, wrong, state, epochs)
-
-    right = fused.advance
-    monkeypatch.setitem(engines.ENGINES, "fused", descending)
-    chosen = [experiments()[name] for name in ("wen2023/fig1b", "wen2023/fig4b")]
-    judged = runner.run(chosen, "quick", Store.create(tmp_path / "store"), seeds=1, workers=1)
-    assert not any(judgement.met for judgement in judged)

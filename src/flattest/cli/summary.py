@@ -1,0 +1,44 @@
+"""Summarize what the runs came to: medians and ranges over seeds, as a table or JSON.
+
+The last tenth of every series counts, its median; over seeds, median and range.
+
+Examples:
+
+    flattest summary 'wen2023/*'                          quick runs, a Markdown table
+    flattest summary 'wen2023/*' --full --json            everything, for a program
+"""
+
+from flattest.cli._options import (
+    DEFAULT_STORE,
+    Full,
+    Json,
+    Patterns,
+    Quick,
+    Seeds,
+    StoreFolder,
+    print_json,
+    variant_name,
+)
+from flattest.errors import FlattestError
+from flattest.experiments import matching
+from flattest.store import Store
+from flattest.summary import markdown, summarize
+
+
+def command(
+    patterns: Patterns = ("*",),
+    quick: Quick = False,
+    full: Full = False,
+    seeds: Seeds = None,
+    folder: StoreFolder = DEFAULT_STORE,
+    as_json: Json = False,
+) -> int:
+    variant = variant_name(quick, full)
+    found = summarize(matching(*patterns), variant, Store.open(folder), seeds)
+    if not found:
+        raise FlattestError(f"The store has no finished {variant} runs of these; run them first.")
+    if as_json:
+        print_json(found)
+    else:
+        print(markdown(found), end="")
+    return 0 if all(summary.met for summary in found) else 1
