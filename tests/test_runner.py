@@ -1,5 +1,6 @@
 """The runner: nothing is lost, nothing is doubled, whoever dies."""
 
+import io
 import os
 import signal
 import subprocess
@@ -9,6 +10,8 @@ from pathlib import Path
 
 import pytest
 from distributed import LocalCluster
+from rich.console import Console
+from rich.progress import Progress
 from threadpoolctl import threadpool_limits
 
 from flattest import runner
@@ -123,6 +126,31 @@ def test_a_failed_run_is_recorded_does_not_stop_the_others_and_is_tried_again(st
     assert (run.status, run.sentence) == ("failed", "The width must be positive.")
     assert "in compute" in (run.folder / "failure.txt").read_text()
     assert len(runner.plan([bad], "quick", store)) == 1
+
+
+def test_every_run_that_is_over_leaves_one_line_and_what_was_over_before_none(store):
+    def lines(seeds):
+        console = Console(file=io.StringIO(), width=200)
+        e = experiment_of("t/square", Square(), seeds, AtMost(series="square", value=9))
+        runner.run([e], "quick", store, workers=1, console=console)
+        return sorted(line.split(" after")[0] for line in console.file.getvalue().splitlines())
+
+    assert lines(2) == [f"t/square:quick seed {seed} finished" for seed in (0, 1)]
+    assert lines(3) == ["t/square:quick seed 2 finished"]
+
+
+def test_bars_show_runs_at_work_and_vanish(store):
+    e = experiment_of("t/square", Square(), 1, AtMost(series="square", value=9))
+    (job,) = runner.plan([e], "quick", store)
+    bars = Progress(console=Console(file=io.StringIO()))
+    board = runner.Board(store, {job.key: job}, bars)
+    with store.claim(job.key) as claim:
+        claim.progress(0.25, 1, {})
+        board.look()
+        assert [bar.completed for bar in bars.tasks] == [0.25, 0.25]
+        claim.finish({})
+    board.look()
+    assert [(bar.description, bar.completed) for bar in bars.tasks] == [("1 runs", 1.0)]
 
 
 def test_a_full_disk_stops_everything_with_its_sentence(store, monkeypatch):

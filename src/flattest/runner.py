@@ -32,7 +32,7 @@ from flattest.experiments import (
     matching,
 )
 from flattest.experiments.expectations import Result, Verdict
-from flattest.store import LeaseLost, Store, StoredRun, StoreError, available_cores, run_key
+from flattest.store import LeaseLost, Row, Store, StoredRun, StoreError, available_cores, run_key
 
 POLL = 0.5  # seconds between two looks at the store
 PATIENCE = "10s"  # for a scheduler to answer
@@ -243,7 +243,8 @@ def connected(address: str) -> Any:
 def shown(store: Store, jobs: Sequence[Job], console: Console) -> Iterator[None]:
     """Progress bars, one for all jobs and one for each at work, wherever they are worked on.
 
-    They show what the store says, so runs that another process has in hand move too.
+    Where there is no terminal, only a line for each that is over. They show what the store says,
+    so runs that another process has in hand move too.
     """
     bars = Progress(
         TextColumn("{task.description}"),
@@ -253,31 +254,35 @@ def shown(store: Store, jobs: Sequence[Job], console: Console) -> Iterator[None]
         TimeRemainingColumn(),
         console=console,
         transient=True,
+        disable=not console.is_terminal,
     )
-    over = threading.Event()
+    end = threading.Event()
     board = Board(store, {job.key: job for job in jobs}, bars)
-    watcher = threading.Thread(target=board.watch, args=(over,), daemon=True)
+    watcher = threading.Thread(target=board.watch, args=(end,), daemon=True)
     with bars:
         watcher.start()
         try:
             yield
         finally:
-            over.set()
+            end.set()
             watcher.join()
 
 
 class Board:
-    """The bars of the jobs at work."""
+    """The bars of the jobs at work, and a line for each that is over."""
 
     def __init__(self, store: Store, jobs: dict[str, Job], bars: Progress) -> None:
         self.store, self.jobs, self.bars = store, jobs, bars
-        self.total = bars.add_task(
-            f"{len(jobs)} runs", total=sum(j.task.cost for j in jobs.values())
-        )
-        self.shown: dict[str, Any] = {}
+        cost = sum(job.task.cost for job in jobs.values())
+        self.total = bars.add_task(f"{len(jobs)} runs", total=cost)
+        self.began = time.time()
+        self.at_work: dict[str, Any] = {}
+        self.over: set[str] = set()
 
-    def watch(self, over: threading.Event) -> None:
-        while not over.wait(POLL):
+    def watch(self, end: threading.Event) -> None:
+        ended = False
+        while not ended:
+            ended = end.wait(POLL)
             # If the store is at fault, those at work will say so.
             with contextlib.suppress(StoreError):
                 self.look()
@@ -287,17 +292,22 @@ class Board:
         for row in self.store.index.rows():
             if row.key in self.jobs:
                 done += row.progress * self.jobs[row.key].task.cost
-                self.move(row.key, row.status, row.progress)
+                self.move(row)
         self.bars.update(self.total, completed=done)
 
-    def move(self, key: str, status: str, progress: float) -> None:
-        if status == "running":
-            if key not in self.shown:
-                job = self.jobs[key]
-                self.shown[key] = self.bars.add_task(f"{job.label} seed {job.seed}", total=1.0)
-            self.bars.update(self.shown[key], completed=progress)
-        elif key in self.shown:
-            self.bars.remove_task(self.shown.pop(key))
+    def move(self, row: Row) -> None:
+        job = self.jobs[row.key]
+        if row.status == "running":
+            if row.key not in self.at_work:
+                name = f"{job.label} seed {job.seed}"
+                self.at_work[row.key] = self.bars.add_task(name, total=1.0)
+            self.bars.update(self.at_work[row.key], completed=row.progress)
+        elif row.key in self.at_work:
+            self.bars.remove_task(self.at_work.pop(row.key))
+        if (row.finished or 0.0) >= self.began and row.key not in self.over:
+            self.over.add(row.key)
+            line = f"{job.label} seed {job.seed} {row.status} after {row.seconds:.1f} s"
+            self.bars.console.print(f"{line} ({len(self.over)} of {len(self.jobs)})", markup=False)
 
 
 def results(

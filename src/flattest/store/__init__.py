@@ -51,6 +51,7 @@ __all__ = [
     "Claim",
     "LeaseLost",
     "Provenance",
+    "Row",
     "Store",
     "StoreError",
     "StoredRun",
