@@ -22,7 +22,7 @@ LOG = Log(epochs=tuple(range(0, 1200, 30)), measures=("norms",))
 def run(number: int, folder: Path | None) -> Run:
     """Run `number`, saved at every logged epoch where there is a folder."""
     return train(
-        ft.MLP(width=6, bias=True),
+        ft.MLP(width=6, bias=True, output_bias=True),
         DATA,
         PHASES,
         seed=number,

@@ -110,10 +110,13 @@ EVERY_EPOCH = Log(epochs=tuple(range(60)), measures=())
 
 @pytest.mark.parametrize("backend", ["jax", "fused"])
 def test_divergence_is_a_result_with_its_step(backend):
-    run = train(NET, DATA, ft.sgd(3.0, epochs=100), backend=backend)
+    phases = [ft.sgd(0.01, batch=None, epochs=7), ft.sgd(0.25, epochs=100)]
+    run = train(NET, DATA, phases, backend=backend)
     assert run.status == "diverged"
     assert str(run.step) in run.sentence
-    assert 12 * run.epoch <= run.step <= 12 * (run.epoch + 1)
+    whole = 7 + 12 * (run.epoch - 7)
+    assert run.series["step"][-1] == whole > 7
+    assert whole <= run.step <= whole + 12
     assert all(np.isfinite(value).all() for value in run.params.values())
     assert run.series["epoch"][-1] == run.epoch
     assert np.isfinite(run.series["train_loss"]).all()
@@ -236,6 +239,8 @@ WIDE = ft.FunctionModel(lambda p, x: x @ p["A"], lambda d, seed: {"A": np.ones(d
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"model": "mlp"}, "A model has init and apply"),
+        ({"data": DATA.x}, r"Data are a Dataset\(x, y\), not a ndarray"),
         ({"phases": []}, "at least one phase"),
         ({"phases": ["sgd"]}, "made by gd, sgd or sam"),
         ({"phases": [ft.sgd(0.1, batch=13, epochs=1)]}, "larger than the 12 training points"),

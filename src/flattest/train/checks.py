@@ -26,6 +26,13 @@ def checked_dtype(dtype: str) -> str:
     return dtype
 
 
+def check_kinds(model: Model, data: Dataset) -> None:
+    if not isinstance(model, Model):
+        raise FlattestError(f"A model has init and apply, as MLP and FunctionModel; not {model!r}.")
+    if not isinstance(data, Dataset):
+        raise FlattestError(f"Data are a Dataset(x, y), not a {type(data).__name__}.")
+
+
 def as_list(phases: Phase | Iterable[Phase]) -> list[Phase]:
     return [phases] if isinstance(phases, Phase) else list(phases)
 

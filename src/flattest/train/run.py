@@ -218,7 +218,7 @@ def _session(job: _Job) -> _Session:
     schedule = job.log.schedule(job.lengths)
     state, pace = _restore(job), _Pace()
     if not job.rows:
-        _record(job, state, schedule)
+        _record(job, state, schedule, step=0)
     while state.phase < len(job.phases) and state.halt != "diverged":
         ahead = min(
             job.lengths[state.phase] - state.phase_epoch,
@@ -233,7 +233,7 @@ def _session(job: _Job) -> _Session:
         elapsed = time.perf_counter() - began
         job.seconds += elapsed
         pace.learn(state.epoch - before.epoch, elapsed)
-        state = _take_stock(job, state, schedule)
+        state = _take_stock(job, before, state, schedule)
         if pace.is_time_to_tell():
             _tell(job, state)
     _save(job, state)
@@ -241,12 +241,15 @@ def _session(job: _Job) -> _Session:
     return _conclude(job, state)
 
 
-def _take_stock(job: _Job, state: State, schedule: Schedule) -> State:
+def _take_stock(job: _Job, before: State, state: State, schedule: Schedule) -> State:
     """Log and save what is due; step into the next phase where this one is over."""
+    # Of a diverged run `state.step` is ahead of its parameters, which are at an epoch's end.
+    per_epoch = job.phases[state.phase].steps_per_epoch(job.problem.data.n)
+    step = before.step + (state.epoch - before.epoch) * per_epoch
     over = state.halt == "stopped" or state.phase_epoch == job.lengths[state.phase]
     due = schedule.is_due(state.phase, state.phase_epoch, state.epoch)
     if (over or due or state.halt == "diverged") and state.epoch > job.rows[-1]["epoch"]:
-        _record(job, state, schedule)
+        _record(job, state, schedule, step)
     if over and state.halt != "diverged":
         state = replace(state, phase=state.phase + 1, phase_epoch=0, changed=False, halt=None)
     if job.checkpoints is not None and job.checkpoints.is_due:
@@ -287,16 +290,11 @@ def _restore(job: _Job) -> State:
     return saved.state
 
 
-def _record(job: _Job, state: State, schedule: Schedule) -> None:
-    where = {"epoch": state.epoch, "step": state.step, "phase": state.phase}
-    if state.halt == "diverged":
-        # The parameters are those at the end of the last whole epoch, and so is the row.
-        n, phase = job.problem.data.n, job.phases[state.phase]
-        where["step"] -= state.step % phase.steps_per_epoch(n)
-    row = {name: float(value) for name, value in where.items()}
+def _record(job: _Job, state: State, schedule: Schedule, step: int) -> None:
+    where = {"epoch": float(state.epoch), "step": float(step), "phase": float(state.phase)}
     if job.snapshots is not None and schedule.keeps(len(job.rows)):
         write_tensors(job.snapshots / f"{state.epoch:09d}.safetensors", state.params)
-    job.rows.append(row | job.log.row(job.setting, state.params))
+    job.rows.append(where | job.log.row(job.setting, state.params))
 
 
 def _save(job: _Job, state: State) -> None:
@@ -362,6 +360,7 @@ def _prepare(
 ) -> _Job:
     """Everything resolved and checked."""
     log, kind = Log() if log is None else log, resolve_loss(loss)
+    checks.check_kinds(model, data)
     kind.check_labels(data.y)
     seed, dtype = checks.checked_seed(seed), checks.checked_dtype(dtype)
     phases = checks.checked_phases(phases, data, kind)
