@@ -105,6 +105,7 @@ from flattest.store import Store, StoredRun  # noqa: E402
 from flattest.symmetry import (  # noqa: E402
     Rescaling,
     flattest_rescaling,
+    norm_exponent,
     orbit_weights,
     rescaled,
     sharpened,
@@ -187,6 +188,7 @@ __all__ = [
     "memorizes",
     "model_of",
     "no_bias_xor",
+    "norm_exponent",
     "orbit_weights",
     "path_norm",
     "population_loss",

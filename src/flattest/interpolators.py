@@ -206,18 +206,19 @@ def _norm(u, p):
 
 
 def _factor(Q, d):
-    """Cholesky factor of Q diag(d) Qᵀ, with the least ridge that makes it positive definite."""
+    """Cholesky factor of Q diag(d) Qᵀ with the least ridge that makes it definite, None if none."""
     root = Q * np.sqrt(d)
     M = root @ root.T
     diagonal = np.diag_indices_from(M)
     ridge = 0.0
-    while True:
+    for _ in range(16):
         try:
             return cho_factor(M, lower=True, check_finite=False)
         except LinAlgError:
             increase = max(1e-15 * M[diagonal].max(), 9 * ridge)
             M[diagonal] += increase
             ridge += increase
+    return None
 
 
 def _dual_newton(Q, z, p):
@@ -246,9 +247,12 @@ def _newton_stage(Q, z, p, mu, tolerance, limit=60):
         stalled = stalled + 1 if size > 0.5 * best and best < 1e-8 else 0
         if size <= tolerance or stalled == 2:
             return mu, step
-        best = min(best, size)
+        best = min(best, float(size))
         slope = (np.abs(u) / p) ** ((2 - p) / (p - 1)) / (p * (p - 1))
-        direction = cho_solve(_factor(Q, slope), residual, check_finite=False)
+        factor = _factor(Q, slope)
+        if factor is None:
+            return mu, step
+        direction = cho_solve(factor, residual, check_finite=False)
         t = _line_search(mu, u, direction, direction @ Q, z, p)
         if t == 0:
             return mu, step
@@ -297,14 +301,17 @@ def _interior_point(Q, z, p, tolerance=1e-11, limit=80):
         best = min(best, (gap, b, mu), key=lambda entry: entry[0])
         if gap <= tolerance or since == 10:
             break
-        X, mu, S = _mehrotra_step(Q, X, mu, S, sign, miss)
+        factor = _factor(Q, (X / S).sum(axis=0))
+        if factor is None:
+            break
+        X, mu, S = _mehrotra_step(Q, X, mu, S, sign, miss, factor)
     return best[1], best[2], iterations
 
 
-def _mehrotra_step(Q, X, mu, S, sign, miss):
+def _mehrotra_step(Q, X, mu, S, sign, miss, factor):
+    """A predictor and a corrector step, with the factor of Q diag(Σ X/S) Qᵀ."""
     tau = np.mean(X * S)
     ratio = X / S
-    factor = _factor(Q, ratio.sum(axis=0))
 
     def direction(target):
         """X dS + S dX = target, dS = ∓Qᵀ dμ, Q(dX₊ − dX₋) = miss."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from flattest.activations import activation
 from flattest.certificate import Certificate
 from flattest.data import Dataset
 from flattest.errors import FlattestError, unknown
@@ -145,14 +146,24 @@ def masses(model: MLP, params: Params, data: Dataset, loss="mse") -> Masses:
     return Masses(c, A, a**2 * first + a * second, constant)
 
 
-def orbit_weights(W1, x, activation: str) -> np.ndarray:
+def norm_exponent(name: str) -> float:
+    """p = 2c/(c+1), the norm of the outer weights in S_min for a σ of degree c (Lemma 1)."""
+    c = activation(name).homogeneity
+    if c is None:
+        raise FlattestError(
+            f"The activation {name} is not homogeneous: its neurons do not rescale."
+        )
+    return 2 * c / (c + 1)
+
+
+def orbit_weights(W1, x, name: str) -> np.ndarray:
     """ω such that every interpolator with inner weights W1 has S_min = Σ ω_j |a_j|^p (Lemma 3).
 
     p = 2c/(c+1), for the mean square. With these weights the flattest interpolator of Eq. 3 is the
     flattest over outer weights *and* scales; with unit weights it is so up to a factor.
     """
     W1, x = np.asarray(W1, np.float64), np.asarray(x, np.float64)
-    model = MLP(len(W1), activation=activation)
+    model = MLP(len(W1), activation=name)
     ones = np.ones(len(W1))
     labels = np.asarray(model.sigma.value(x @ W1.T)) @ ones
     return masses(model, {"W1": W1, "W2": ones}, Dataset(x, labels)).terms()

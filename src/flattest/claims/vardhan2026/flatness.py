@@ -6,12 +6,11 @@ from flattest.bounds import lower_bound
 from flattest.claims import Measured, at_least, at_most, claim, equal, provided, worst
 from flattest.claims.vardhan2026.instances import small_network
 from flattest.data import Dataset, SingleIndex, SumOfSingleIndex
-from flattest.experiments.vardhan2026 import norm_exponent
 from flattest.interpolators import flattest_interpolator
 from flattest.models import MLP, Params
 from flattest.multi_index import inner_weights, signal_power
 from flattest.sharpness import trace
-from flattest.symmetry import flattest_rescaling, masses
+from flattest.symmetry import flattest_rescaling, masses, norm_exponent
 
 D, N, SEEDS = 50, 100, 20
 TEACHER = SingleIndex(D, link="relu")

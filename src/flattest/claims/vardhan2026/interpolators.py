@@ -1,10 +1,10 @@
 """Lemmas 2, 5–9 and 13, Theorems 1, 2 and 4, Proposition 2: how flat interpolators can be."""
 
+from collections.abc import Callable
 from functools import cache
 
 import numpy as np
 
-from flattest.activations import activation
 from flattest.claims import Measured, at_least, at_most, claim, equal, provided, worst
 from flattest.claims.vardhan2026.instances import (
     features,
@@ -14,16 +14,13 @@ from flattest.claims.vardhan2026.instances import (
     scaling,
     unit_weights,
 )
-from flattest.data import SingleIndex, SumOfSingleIndex
-from flattest.experiments.vardhan2026 import (
-    flattest_outer_weights,
-    norm_exponent,
-)
+from flattest.data import Dataset, SingleIndex, SumOfSingleIndex
+from flattest.experiments.vardhan2026 import flattest_outer_weights
 from flattest.interpolators import dual_bound, flattest_interpolator
 from flattest.models import MLP
 from flattest.multi_index import bad_inner_weights, inner_weights, largest_cosine, population_loss
 from flattest.sharpness import trace
-from flattest.symmetry import flattest_rescaling, masses
+from flattest.symmetry import flattest_rescaling, masses, norm_exponent
 
 
 @cache
@@ -31,6 +28,10 @@ def _singular_values(n: int, seed: int, name: str) -> np.ndarray:
     """Of Φ for n Gaussian points in R^n and m = 3n random unit weights."""
     phi = features(unit_weights(3 * n, n, seed), gaussian(n, n, seed), name)
     return np.linalg.svd(phi, compute_uv=False)
+
+
+def _singular_value(index: int, name: str) -> Callable[[int, int], float]:
+    return lambda n, seed: float(_singular_values(n, seed, name)[index])
 
 
 @claim(
@@ -44,9 +45,7 @@ def lemma_2() -> Measured:
     for name in ("relu", "quadratic"):
         for index, exponent in ((0, 1.0), (1, 0.5), (-1, 0.5)):
             slope, interval = fitted_exponent(
-                lambda n, seed, k=index, s=name: _singular_values(n, seed, s)[k],
-                (128, 256, 512),
-                seeds=3,
+                _singular_value(index, name), (128, 256, 512), seeds=3
             )
             note = f"exponent in n of singular value {index} of {name} features, d = n, m = 3n"
             parts.append(equal(slope, exponent, 0.15, note, seeds=3, interval=interval))
@@ -107,11 +106,11 @@ def _theorem_1_floor(W, data, name: str) -> float:
 
     From ‖y‖_n ≤ Σ |a_j| √A_j (the triangle inequality in L²) and Hölder's inequality.
     """
-    c = activation(name).homogeneity
     p = norm_exponent(name)
+    c = p / (2 - p)
     model = MLP(len(W), activation=name)
     ones = np.ones(len(W))
-    labelled = type(data)(data.x, features(W, data.x, name) @ ones)
+    labelled = Dataset(data.x, features(W, data.x, name) @ ones)
     at = masses(model, {"W1": W, "W2": ones}, labelled)
     A, B = at.A / 2, at.B / 2
     K = 2 * (c + 1) * c ** (-c / (c + 1))
@@ -237,7 +236,7 @@ def theorem_4(factor=1.0) -> Measured:
     return provided(worst(parts), *conditions)
 
 
-def _outlier_interpolator(m: int) -> tuple[np.ndarray, np.ndarray, object]:
+def _outlier_interpolator(m: int) -> tuple[np.ndarray, np.ndarray, Dataset]:
     """Quadratic σ, all w_j = u, a_1 = m^{−1/4}, the rest equal, Σ a_j = 1: an interpolator."""
     a = np.full(m, (1 - m**-0.25) / (m - 1))
     a[0] = m**-0.25
@@ -388,7 +387,19 @@ def lemma_9() -> Measured:
     evidence="scaling law",
 )
 def lemma_13() -> Measured:
-    def norm(n: int, seed: int, name: str) -> float:
+    parts = []
+    for name in ("relu", "quadratic"):
+        slope, interval = fitted_exponent(_lemma_13_norm(name), (64, 128, 256), seeds=3)
+        note = f"exponent in n of m^{{p−1}} ‖a‖_p^p, {name}"
+        parts.append(equal(slope, 0, 0.1, note, seeds=3, interval=interval))
+    return worst(parts)
+
+
+def _lemma_13_norm(name: str) -> Callable[[int, int], float]:
+    """m^{p−1} ‖a‖_p^p of the explicit interpolator, as a function of n and the seed."""
+    p = norm_exponent(name)
+
+    def norm(n: int, seed: int) -> float:
         distribution = SumOfSingleIndex(2 * n, 5, name, 0.1 / np.sqrt(n))
         data = distribution.draw(n, seed)
         teacher = np.resize(distribution.directions, (n - n % 5, 2 * n))
@@ -396,14 +407,6 @@ def lemma_13() -> Measured:
         rest = data.y - features(teacher, data.x, name) @ first
         spare = features(unit_weights(2 * n, 2 * n, seed), data.x, name)
         a = np.concatenate([first, flattest_interpolator(spare, rest, 2).a])
-        p = norm_exponent(name)
         return float(np.sum(np.abs(a) ** p) * n ** (p - 1))
 
-    parts = []
-    for name in ("relu", "quadratic"):
-        slope, interval = fitted_exponent(
-            lambda n, seed, s=name: norm(n, seed, s), (64, 128, 256), seeds=3
-        )
-        note = f"exponent in n of m^{{p−1}} ‖a‖_p^p, {name}"
-        parts.append(equal(slope, 0, 0.1, note, seeds=3, interval=interval))
-    return worst(parts)
+    return norm

@@ -1,5 +1,7 @@
 """Proposition 3 and Appendix D.1 (Lemmas 14–17): tails of piecewise polynomials of Gaussians."""
 
+from collections.abc import Callable
+
 import numpy as np
 from scipy.special import gammaln
 
@@ -66,10 +68,15 @@ def lemma_14(one=1.0) -> Measured:
     )
 
 
-def _deviation(n: int, seed: int, degree: int) -> float:
+def _deviation(degree: int) -> Callable[[int, int], float]:
     """Root mean square over 200 repetitions of the mean of n centred |t|^degree."""
-    t = np.abs(gaussian(200, n, seed)) ** degree
-    return float(np.sqrt(np.mean((t.mean(axis=1) - _moment_norm(np.ones(1), degree)[0]) ** 2)))
+    expected = _moment_norm(np.ones(1), degree)[0]
+
+    def deviation(n: int, seed: int) -> float:
+        means = np.mean(np.abs(gaussian(200, n, seed)) ** degree, axis=1)
+        return float(np.sqrt(np.mean((means - expected) ** 2)))
+
+    return deviation
 
 
 @claim(
@@ -81,9 +88,7 @@ def _deviation(n: int, seed: int, degree: int) -> float:
 def lemma_15() -> Measured:
     parts = []
     for degree in (1, 2, 4):
-        slope, interval = fitted_exponent(
-            lambda n, seed, c=degree: _deviation(n, seed, c), (50, 400, 3200), seeds=3
-        )
+        slope, interval = fitted_exponent(_deviation(degree), (50, 400, 3200), seeds=3)
         note = f"exponent of the deviation of mean |t|^{degree}"
         parts.append(equal(slope, -0.5, 0.15, note, seeds=3, interval=interval))
     return worst(parts)
@@ -109,6 +114,14 @@ def lemma_16(factor=2.0) -> Measured:
     )
 
 
+def _centred_singular_value(index: int) -> Callable[[int, int], float]:
+    def value(n: int, seed: int) -> float:
+        phi = features(unit_weights(3 * n, n, seed), gaussian(n, n, seed), "relu")
+        return float(np.linalg.svd(phi - 1 / np.sqrt(2 * np.pi), compute_uv=False)[index])
+
+    return value
+
+
 @claim(
     "vardhan2026/lemma-17",
     "The singular values of a centred matrix of independent Sub-Weibull columns, m ≍ n, are all of "
@@ -117,15 +130,9 @@ def lemma_16(factor=2.0) -> Measured:
     evidence="scaling law",
 )
 def lemma_17() -> Measured:
-    def extreme(n: int, seed: int, index: int) -> float:
-        phi = features(unit_weights(3 * n, n, seed), gaussian(n, n, seed), "relu")
-        return float(np.linalg.svd(phi - 1 / np.sqrt(2 * np.pi), compute_uv=False)[index])
-
     parts = []
     for index in (0, -1):
-        slope, interval = fitted_exponent(
-            lambda n, seed, k=index: extreme(n, seed, k), (64, 128, 256), seeds=3
-        )
+        slope, interval = fitted_exponent(_centred_singular_value(index), (64, 128, 256), seeds=3)
         note = f"exponent in n of singular value {index} of centred ReLU features"
         parts.append(equal(slope, 0.5, 0.15, note, seeds=3, interval=interval))
     return worst(parts)
