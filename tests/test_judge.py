@@ -94,7 +94,7 @@ def test_asking_a_small_setup_runs_it_and_finds_scenario_three(tmp_path):
         seeds=3,
         challenges=1,
     )
-    found = ask(setup, setup, "quick", Store.create(tmp_path / "store"), workers=1)
+    found = ask(setup, Store.create(tmp_path / "store"), workers=1)
     assert found.flattest_generalize.error == 1 - 40 / 2**10
     assert found.scenario == "Scenario III"
 

@@ -53,6 +53,8 @@ from flattest.data import (  # noqa: E402
 )
 from flattest.errors import FlattestError  # noqa: E402
 from flattest.experiments import Experiment, Variant, experiment  # noqa: E402
+from flattest.experiments.challenge import Challenge  # noqa: E402
+from flattest.experiments.setup import Setup  # noqa: E402
 from flattest.interpolators import (  # noqa: E402
     Interpolator,
     dual_bound,
@@ -120,6 +122,7 @@ __all__ = [
     "Bound",
     "Certificate",
     "Certification",
+    "Challenge",
     "Circle",
     "CompleteXor",
     "Construction",
@@ -146,6 +149,7 @@ __all__ = [
     "Rescaling",
     "Run",
     "SearchResult",
+    "Setup",
     "SingleIndex",
     "SpectralDensity",
     "StepChange",

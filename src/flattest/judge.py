@@ -10,10 +10,10 @@ wrong labels, only supports it. The second half is decided by runs over seeds.
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import msgspec
 import numpy as np
-from rich.console import Console
 from scipy import stats
 
 from flattest import runner
@@ -57,19 +57,16 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 def ask(
-    quick: Setup,
-    full: Setup,
-    variant: VariantName,
+    setup: Setup,
     store: Store,
-    prefix: str = "judge",
     workers: int | None = None,
     scheduler: str | None = None,
-    console: Console | None = None,
+    preload: Path | None = None,
 ) -> Answer:
     """Run what is not done yet of a setup, and answer its question."""
-    roles = experiments_of(quick, full, prefix)
-    runner.run(roles.values(), variant, store, None, workers, scheduler, console)
-    return answer(full if variant == "full" else quick, roles, variant, store)
+    roles = experiments_of(setup, setup)
+    runner.run(roles.values(), "full", store, None, workers, scheduler, preload=preload)
+    return answer(setup, roles, "full", store)
 
 
 def answer(

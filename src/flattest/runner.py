@@ -80,18 +80,20 @@ def run(
     workers: int | None = None,
     scheduler: str | None = None,
     console: Console | None = None,
+    preload: Path | None = None,
 ) -> list[Judgement]:
     """Run the experiments that are not done, then judge them.
 
     `seeds` overrides each experiment's own number. `workers` processes are started (by default one
     a core; with 1 the work is done in this process), unless the address of a Dask `scheduler` is
-    given. Runs that failed are tried again.
+    given. Runs that failed are tried again. `preload` is a user's Python file that every worker
+    imports first, for the activations it registers.
     """
     chosen = list(chosen)
     jobs = plan(with_needed(chosen, variant), variant, store, seeds)
     if jobs:
         with shown(store, jobs, console or Console(stderr=True)):
-            do(jobs, store, workers, scheduler)
+            do(jobs, store, workers, scheduler, preload)
     return [judge(e, variant, store, seeds) for e in chosen]
 
 
@@ -147,7 +149,13 @@ def work(root: Path, job: Job) -> bool:
     return True
 
 
-def do(jobs: Sequence[Job], store: Store, workers: int | None, scheduler: str | None) -> None:
+def do(
+    jobs: Sequence[Job],
+    store: Store,
+    workers: int | None,
+    scheduler: str | None,
+    preload: Path | None = None,
+) -> None:
     """Do the jobs here or on a cluster, waiting for those that another process has in hand."""
     if workers is not None and workers < 1:
         raise FlattestError(f"The number of workers must be at least 1, not {workers}.")
@@ -156,7 +164,7 @@ def do(jobs: Sequence[Job], store: Store, workers: int | None, scheduler: str | 
     if scheduler is None and count == 1:
         until_done(jobs, lambda waiting: [(job, work(root, job)) for job in waiting])
         return
-    with cluster(count, scheduler) as client:
+    with cluster(count, scheduler, preload) as client:
         until_done(jobs, lambda waiting: on_cluster(client, root, waiting))
 
 
@@ -185,7 +193,7 @@ def on_cluster(client: Any, root: Path, jobs: Sequence[Job]) -> list[tuple[Job, 
 
 
 @contextlib.contextmanager
-def cluster(workers: int, scheduler: str | None) -> Iterator[Any]:
+def cluster(workers: int, scheduler: str | None, preload: Path | None = None) -> Iterator[Any]:
     """A client of the scheduler at that address, or of a cluster of processes on this machine."""
     import dask
     from distributed import Client, LocalCluster
@@ -198,7 +206,10 @@ def cluster(workers: int, scheduler: str | None) -> Iterator[Any]:
     with contextlib.ExitStack() as stack:
         stack.enter_context(dask.config.set(quiet))
         if scheduler is not None:
-            yield stack.enter_context(connected(scheduler))
+            client = stack.enter_context(connected(scheduler))
+            if preload is not None:
+                client.upload_file(str(preload))
+            yield client
             return
         with interrupts_held_back():
             processes = LocalCluster(
@@ -209,6 +220,7 @@ def cluster(workers: int, scheduler: str | None) -> Iterator[Any]:
                 silence_logs=logging.CRITICAL,
                 memory_limit=0,
                 env=WORKER_ENVIRONMENT | dict(os.environ),
+                preload=[str(preload)] if preload is not None else [],
             )
         stack.enter_context(processes)
         yield stack.enter_context(Client(processes))

@@ -17,11 +17,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from flattest import runner
+from flattest.cli._answers import cell
 from flattest.cli._options import DEFAULT_STORE, Full, Json, StoreFolder, console, print_json
-from flattest.cli.run import Scheduler, Workers, mark
+from flattest.cli.run import Scheduler, Workers
 from flattest.experiments import VariantName
 from flattest.experiments.table1 import ROWS, Row, roles
-from flattest.judge import Answer, Finding, answer
+from flattest.judge import Answer, answer
 from flattest.report import write_page
 from flattest.store import Store
 
@@ -67,8 +68,3 @@ def table(answers: list[Answer]) -> Table:
             escape(found.scenario) + ("" if as_printed(row, found) else "\n[red]paper differs[/]"),
         )
     return shown
-
-
-def cell(finding: Finding) -> str:
-    sign = "[yellow]?[/]" if finding.holds is None else mark(finding.holds)
-    return f"{sign}  {escape(finding.sentence)}"

@@ -13,6 +13,7 @@ from flattest.data import CompleteXor, Xor
 from flattest.experiments import Experiment, wen2023
 from flattest.experiments.challenge import Challenge
 from flattest.experiments.setup import Setup, experiments_of
+from flattest.experiments.training import Training
 from flattest.models import MLP
 
 
@@ -27,7 +28,11 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _phases(panel: str) -> tuple[Phase, ...]:
-    return next(e for e in wen2023.EXPERIMENTS if e.panel == panel).full.task.phases
+    """The phases of a figure's panel, at the paper's epochs."""
+    tasks = {e.panel: e.full.task for e in wen2023.EXPERIMENTS}
+    task = tasks[panel]
+    assert isinstance(task, Training)
+    return task.phases
 
 
 def _challenge(model: MLP) -> Challenge:

@@ -1,0 +1,11 @@
+"""How an answer is printed."""
+
+from rich.markup import escape
+
+from flattest.cli.run import mark
+from flattest.judge import Finding
+
+
+def cell(finding: Finding) -> str:
+    sign = "[yellow]?[/]" if finding.holds is None else mark(finding.holds)
+    return f"{sign}  {escape(finding.sentence)}"

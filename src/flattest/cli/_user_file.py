@@ -1,0 +1,40 @@
+"""A function from a user's Python file, named FILE.py:FUNCTION."""
+
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from flattest.errors import FlattestError
+
+
+def file_of(reference: str) -> Path:
+    return Path(reference.rpartition(":")[0])
+
+
+def load(reference: str) -> Callable[..., Any]:
+    """The function that `reference` names; what the file raises is said in one sentence."""
+    path, name = file_of(reference), reference.rpartition(":")[2]
+    if path.suffix != ".py" or not name:
+        raise FlattestError(f"Say FILE.py:FUNCTION, as in my_lab.py:setup, not {reference!r}.")
+    if not path.is_file():
+        raise FlattestError(f"There is no file {path}.")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise FlattestError(f"{path} cannot be imported as a Python file.")
+    module = importlib.util.module_from_spec(spec)
+    run(lambda: spec.loader.exec_module(module), f"Importing {path}")
+    function = getattr(module, name, None)
+    if not callable(function):
+        raise FlattestError(f"{path} defines no function {name!r}.")
+    return function
+
+
+def run(action: Callable[[], Any], what: str) -> Any:
+    """Do what the user's code says; its own errors become a sentence that names them."""
+    try:
+        return action()
+    except FlattestError:
+        raise
+    except Exception as error:
+        raise FlattestError(f"{what} failed with {type(error).__name__}: {error}") from error

@@ -1,0 +1,60 @@
+"""Judge a network, a distribution and an algorithm of your own: which scenario is it?
+
+A function in your file returns a `ft.Setup`; it is trained over seeds, flattest networks that do
+not generalize are looked for, and the answer is Scenario I, II, III or undetermined, with the
+evidence. Finished runs are kept: more seeds or epochs only add to them.
+
+Examples:
+
+    flattest judge examples/my_lab.py:setup
+    flattest judge my_lab.py:setup --json
+"""
+
+from typing import Annotated
+
+import tyro
+from rich.table import Table
+
+from flattest.cli._answers import cell
+from flattest.cli._options import DEFAULT_STORE, Json, StoreFolder, console, print_json
+from flattest.cli._user_file import file_of, load, run
+from flattest.cli.run import Scheduler, Workers
+from flattest.errors import FlattestError
+from flattest.experiments.setup import Setup
+from flattest.judge import Answer, ask
+from flattest.store import Store
+
+Reference = Annotated[
+    str, tyro.conf.Positional, tyro.conf.arg(metavar="FILE.py:FUNCTION", help="Your setup.")
+]
+
+
+def command(
+    reference: Reference,
+    workers: Workers = None,
+    scheduler: Scheduler = None,
+    folder: StoreFolder = DEFAULT_STORE,
+    as_json: Json = False,
+) -> int:
+    found = ask(read_setup(reference), Store.create(folder), workers, scheduler, file_of(reference))
+    if as_json:
+        print_json(found)
+    else:
+        console().print(table(found))
+    return 1 if found.scenario == "undetermined" else 0
+
+
+def read_setup(reference: str) -> Setup:
+    setup = run(load(reference), reference)
+    if not isinstance(setup, Setup):
+        raise FlattestError(f"{reference} returned a {type(setup).__name__}, not a ft.Setup.")
+    return setup
+
+
+def table(found: Answer) -> Table:
+    shown = Table(title=f"{found.setup}: {found.scenario}", show_header=False, show_lines=True)
+    shown.add_row("All flattest minimizers generalize", cell(found.flattest_generalize))
+    shown.add_row("The algorithm generalizes", cell(found.algorithm_generalizes))
+    if found.baseline_generalizes is not None:
+        shown.add_row("The baseline generalizes", cell(found.baseline_generalizes))
+    return shown
