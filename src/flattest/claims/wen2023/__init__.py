@@ -9,6 +9,7 @@ from flattest.claims.wen2023 import (  # noqa: F401, I001  (the order is the pap
     bias,
     generalizers,
     layer_norm,
+    uniform,
     logistic,
     concentration,
     rademacher,
