@@ -5,10 +5,12 @@ Generalization (NeurIPS 2023, arXiv 2307.11007). Appendix numbers are those of t
 """
 
 from flattest.claims.wen2023 import (  # noqa: F401, I001  (the order is the paper's)
+    no_bias,
     batch_norm,
     bias,
     generalizers,
     layer_norm,
+    table1,
     uniform,
     logistic,
     concentration,

@@ -1,0 +1,207 @@
+"""Table 1 and the headings of sections 4 and 5: what 1-SAM finds, by training.
+
+Figures 1b, 4b and 6b at the paper's width, d and n with fewer epochs; Figure 2a at width 100 and
+d = 20. `flattest run 'wen2023/*'` has the panels themselves.
+"""
+
+from functools import cache
+
+import numpy as np
+
+from flattest.algorithms import Phase, sam
+from flattest.claims import Measured, at_least, at_most, claim, provided
+from flattest.claims.wen2023.batch_norm import searches
+from flattest.claims.wen2023.no_bias import challenge
+from flattest.constructions import certify, memorizer, sim_ln_memorizer
+from flattest.data import Xor
+from flattest.models import MLP
+from flattest.train import Log, train
+
+RUNS: dict[str, tuple[MLP, int, int, tuple[Phase, ...]]] = {
+    "no bias": (MLP(500), 30, 3, (sam(0.01, 0.05, epochs=6_000),)),
+    "bias": (MLP(500, bias=True), 30, 3, (sam(0.01, 0.05, epochs=20_000),)),
+    "sim_bn": (
+        MLP(100, bias=True, norm="sim_bn"),
+        20,
+        2,
+        (sam(0.005, 0.1, epochs=3_000),),
+    ),
+    "sim_ln": (
+        MLP(500, bias=True, norm="sim_ln"),
+        30,
+        5,
+        tuple(sam(0.01, rho, epochs=500, project=10.0) for rho in (0.1, 0.5, 1.0)),
+    ),
+}
+
+
+@cache
+def trained(name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Test error, and sharpness over its bound, at the end of 1-SAM, one entry a seed."""
+    model, d, seeds, phases = RUNS[name]
+    ends = []
+    for seed in range(seeds):
+        run = train(model, Xor(d).draw(100, seed), phases, seed=seed, log=Log(points=4))
+        ends.append((run.series["test_error"][-1], run.series["gap"][-1]))
+    errors, gaps = np.array(ends).T
+    return errors, gaps
+
+
+def _generalizes(name: str, error: float) -> Measured:
+    errors, gaps = trained(name)
+    note = f"largest test error over seeds; trace over its lower bound {gaps.min():.2f} at best"
+    return at_most(errors.max(), error, 0.0, note, seeds=len(errors))
+
+
+def _fails_to_generalize(name: str, error: float) -> Measured:
+    errors, gaps = trained(name)
+    note = f"least test error over seeds; trace over its lower bound at most {gaps.max():.3f}"
+    flat = at_most(gaps.max(), 1.05, 0.0, "trace over its lower bound")
+    return provided(at_least(errors.min(), error, 0.0, note, seeds=len(errors)), flat)
+
+
+@claim(
+    "wen2023/table-1/no-bias-algorithm",
+    "Without bias 1-SAM generalizes (✓).",
+    source="Table 1, row 1; Figure 1b",
+    evidence="figure",
+    cost="full",
+)
+def no_bias_algorithm() -> Measured:
+    return _generalizes("no bias", 0.01)
+
+
+@claim(
+    "wen2023/table-1/bias-algorithm",
+    "With bias 1-SAM reaches the least trace and does not generalize (✗).",
+    source="Table 1, row 2; Figure 4b",
+    evidence="figure",
+    cost="full",
+)
+def bias_algorithm() -> Measured:
+    return _fails_to_generalize("bias", 0.15)
+
+
+@claim(
+    "wen2023/table-1/sim-bn-algorithm",
+    "With Sim-BN 1-SAM generalizes (✓).",
+    source="Table 1, row 3; Figure 2a",
+    evidence="figure",
+    cost="full",
+)
+def sim_bn_algorithm() -> Measured:
+    return _generalizes("sim_bn", 0.01)
+
+
+@claim(
+    "wen2023/table-1/sim-ln-algorithm",
+    "With Sim-LN 1-SAM generalizes almost perfectly (✓).",
+    source="Table 1, row 4; Figure 6b",
+    evidence="figure",
+    cost="full",
+)
+def sim_ln_algorithm() -> Measured:
+    return _generalizes("sim_ln", 0.05)
+
+
+@claim(
+    "wen2023/table-1/no-bias-flattest",
+    "Without bias all flattest minimizers generalize (✓): no search finds one that does not.",
+    source="Table 1, row 1",
+    evidence="inequality",
+    cost="full",
+)
+def no_bias_flattest() -> Measured:
+    return challenge()
+
+
+def _memorizer_error(build) -> Measured:
+    data = Xor(12, distinct=True).draw(100, 0)
+    model, params, _ = build(data)
+    found = certify(model, params, data)
+    flattest = at_least(found.flattest, 1, 0.0, "certified flattest")
+    return provided(at_least(found.test_error.value, 0.9, 0.0, "d = 12, n = 100"), flattest)
+
+
+@claim(
+    "wen2023/table-1/bias-flattest",
+    "With bias there is a flattest minimizer with zero-one error 1 − n/2^d (✗).",
+    source="Table 1, row 2",
+    evidence="certificate",
+)
+def bias_flattest() -> Measured:
+    return _memorizer_error(memorizer)
+
+
+@claim(
+    "wen2023/table-1/sim-bn-flattest",
+    "With Sim-BN under Condition 1 all near-flattest minimizers generalize (✓): no search finds one "
+    "that does not.",
+    source="Table 1, row 3",
+    evidence="inequality",
+    cost="full",
+)
+def sim_bn_flattest() -> Measured:
+    near = [result for _, result, _ in searches() if result.end.sharpness < 8.01]
+    note = f"largest zero-one error of {len(near)} networks within 0.01 of the infimum 8"
+    largest = at_most(max(result.end.test_error for result in near), 0.0, 0.0, note)
+    return provided(largest, at_least(len(near), 5, 0.0, "searches that end near the infimum"))
+
+
+@claim(
+    "wen2023/table-1/sim-ln-flattest",
+    "With Sim-LN there is a flattest minimizer with zero-one error 1 − n/2^d (✗).",
+    source="Table 1, row 4",
+    evidence="certificate",
+)
+def sim_ln_flattest() -> Measured:
+    return _memorizer_error(sim_ln_memorizer)
+
+
+@claim(
+    "wen2023/section-4/heading-as-printed",
+    "Both flattest generalizing and non-generalizing models exist, and SAM finds the former.",
+    source="Heading of section 4, both versions",
+    evidence="figure",
+    reading="as printed",
+    cost="full",
+)
+def section_4_as_printed() -> Measured:
+    return _generalizes("bias", 0.01)
+
+
+@claim(
+    "wen2023/section-4/heading-corrected",
+    "Both flattest generalizing and non-generalizing models exist, and SAM finds the latter.",
+    source="Heading of section 4, both versions",
+    evidence="figure",
+    reading="as corrected",
+    cost="full",
+)
+def section_4_corrected() -> Measured:
+    return _fails_to_generalize("bias", 0.15)
+
+
+@claim(
+    "wen2023/section-5/heading-as-printed",
+    "Both flattest generalizing and non-generalizing models exist, and SAM finds the latter.",
+    source="Heading of section 5, NeurIPS version",
+    evidence="figure",
+    reading="as printed",
+    cost="full",
+)
+def section_5_as_printed() -> Measured:
+    errors, _ = trained("sim_ln")
+    return at_least(errors.min(), 0.15, 0.0, "least test error over seeds", seeds=len(errors))
+
+
+@claim(
+    "wen2023/section-5/heading-corrected",
+    "Both flattest generalizing and non-generalizing models exist, and SAM finds the former.",
+    source="Heading of section 5, NeurIPS version",
+    evidence="figure",
+    reading="as corrected",
+    cost="full",
+)
+def section_5_corrected() -> Measured:
+    return _generalizes("sim_ln", 0.05)
