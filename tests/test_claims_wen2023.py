@@ -1,3 +1,6 @@
+import dataclasses
+import importlib
+
 import pytest
 
 from flattest import claims
@@ -27,3 +30,78 @@ def test_every_misprint_has_both_readings():
     corrected = {e.id.rsplit("corrected")[0] for e in every if e.reading == "as corrected"}
     assert printed == corrected
     assert len(printed) >= 11
+
+
+def patched(monkeypatch, place, change):
+    """Replaces what a ledger module imported by `change` of its result."""
+    module, name = place.split(".")
+    module = importlib.import_module(f"flattest.claims.wen2023.{module}")
+    original = getattr(module, name)
+    monkeypatch.setattr(module, name, lambda *a, **k: change(original(*a, **k)))
+
+
+CONSTRUCTIONS = [
+    ("bias.memorizer", ("W1", "b1", "W2"), "theorem-4.1"),
+    ("bias.xor_generalizer", ("W1", "b1", "W2"), "equation-5/r-corrected"),
+    ("generalizers.head_generalizer", ("W1", "b1", "W2"), "proposition-a.1/r-corrected"),
+    ("generalizers.circle_generalizer", ("W1", "b1", "W2"), "proposition-a.2/width-n-corrected"),
+    ("layer_norm.sim_ln_memorizer", ("W1", "b1", "W2"), "theorem-5.1"),
+    # Normalization undoes a change of W1 and b1 in the next two.
+    ("layer_norm.sim_ln_generalizer", ("W2",), "proposition-5.2"),
+    ("batch_norm.sim_bn_optimum", ("gamma", "W2"), "theorem-3.2/infimum"),
+    ("no_bias.no_bias_xor", ("W1", "W2"), "condition-2"),
+]
+
+
+@pytest.mark.parametrize("factor", [0.99, 1.01])
+@pytest.mark.parametrize(
+    ("place", "array", "id"),
+    [(place, array, id) for place, arrays, id in CONSTRUCTIONS for array in arrays],
+)
+def test_one_per_cent_off_a_construction_makes_its_entry_fail(
+    monkeypatch, place, array, id, factor
+):
+    def change(built):
+        params = {**built.params, array: built.params[array] * factor}
+        return built._replace(params=params)
+
+    patched(monkeypatch, place, change)
+    assert claims.run(claims.get(f"wen2023/{id}")).status.startswith("fails")
+
+
+def scaled(factor):
+    def change(bound):
+        if isinstance(bound, float):
+            return bound * factor
+        return dataclasses.replace(bound, value=bound.value * factor)
+
+    return change
+
+
+@pytest.mark.parametrize("factor", [0.99, 1.01])
+@pytest.mark.parametrize(
+    ("place", "id"),
+    [
+        ("bias.lower_bound", "theorem-4.1/bounds-agree"),
+        ("layer_norm.lower_bound", "lemma-a.12/bounds-agree"),
+        ("batch_norm.lower_bound", "theorem-3.2/infimum"),
+        ("generalizers.lower_bound", "proposition-a.2/width-n-corrected"),
+        ("rademacher.linear_rademacher_bound", "lemma-a.25"),
+        ("no_bias.two_layer_rademacher_bound", "lemma-3.1/rademacher"),
+        ("no_bias.path_norm", "condition-2"),
+    ],
+)
+def test_one_per_cent_off_a_bound_makes_its_entry_fail(monkeypatch, place, id, factor):
+    patched(monkeypatch, place, scaled(factor))
+    assert claims.run(claims.get(f"wen2023/{id}")).status.startswith("fails")
+
+
+def test_every_numbered_statement_has_an_entry():
+    ids = {entry.id.removeprefix("wen2023/") for entry in claims.ledger("wen2023/*")}
+    numbered = ["theorem-3.1", "theorem-3.2", "theorem-4.1", "theorem-5.1", "lemma-3.1"]
+    numbered += ["lemma-4.1", *(f"theorem-a.{k}" for k in (1, 2, 3))]
+    numbered += [f"lemma-a.{k}" for k in range(1, 28)]
+    numbered += [f"proposition-{k}" for k in ("4.1", "4.2", "5.1", "5.2", "a.1", "a.2")]
+    numbered += ["condition-1", "condition-2", "definition-4.1", "definition-4.2", "table-1"]
+    missing = [name for name in numbered if not any(i.split("/")[0] == name for i in ids)]
+    assert missing == []

@@ -189,10 +189,10 @@ def theorem_3_1() -> Measured:
     cost="full",
 )
 def lemma_3_1() -> Measured:
-    kept = [(d, path_norm(r.params)) for d, n, r in xor_grid() if n >= 3 * d]
+    kept = [(d, path_norm(r.params)) for d, n, r in xor_grid() if n >= 4 * d]
     means = [np.mean([norm for k, norm in kept if k == d]) for d in GRID_D]
     note = (
-        "largest Σ‖W1_j‖|W2_j| of the flattest networks found, n ≥ 3d; means for d = 8, 12, 16: "
+        "largest Σ‖W1_j‖|W2_j| of the flattest networks found, n ≥ 4d; means for d = 8, 12, 16: "
         + ", ".join(f"{m:.2f}" for m in means)
     )
     return at_most(max(norm for _, norm in kept), 4.0, 0.0, note, seeds=len(kept))
