@@ -52,9 +52,6 @@ def points(data: ft.Dataset) -> dict[str, dict[str, np.ndarray]]:
     return {"initialization": theta, "near interpolation": near, "interpolator": exact}
 
 
-# ---- peers: each returns a function of no arguments, ready to be timed
-
-
 def torch_twin(theta):
     import torch
 

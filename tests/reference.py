@@ -20,26 +20,29 @@ def flat(params):
     return vector, unravel
 
 
+def _once(function, theta) -> np.ndarray:
+    """function(θ), compiled hastily: it runs once, and dispatching its operations is slower."""
+    hasty = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+    return np.asarray(jax.jit(function, compiler_options=hasty)(theta))
+
+
 def dense_hessian(model, params, data, loss="mse") -> np.ndarray:
     """∇²L by forward-over-reverse autodiff, in the order of `flat`."""
     theta, unravel = flat(params)
-    # Compiled, since one compilation is faster than dispatching hundreds of operations.
-    hessian = jax.jit(jax.hessian(lambda v: empirical_loss(model, unravel(v), data, loss)))
-    return np.asarray(hessian(theta))
+    return _once(jax.hessian(lambda v: empirical_loss(model, unravel(v), data, loss)), theta)
 
 
 def dense_gradient(model, params, data, loss="mse") -> np.ndarray:
     """∇L, in the order of `flat`."""
     theta, unravel = flat(params)
-    gradient = jax.jit(jax.grad(lambda v: empirical_loss(model, unravel(v), data, loss)))
-    return np.asarray(gradient(theta))
+    return _once(jax.grad(lambda v: empirical_loss(model, unravel(v), data, loss)), theta)
 
 
 def dense_jacobian(model, params, data) -> np.ndarray:
     """∂f(x_i)/∂θ, (n, p), in the order of `flat`."""
     theta, unravel = flat(params)
     x = jnp.asarray(data.x)
-    return np.asarray(jax.jit(jax.jacrev(lambda v: model.apply(unravel(v), x, x)))(theta))
+    return _once(jax.jacrev(lambda v: model.apply(unravel(v), x, x)), theta)
 
 
 def trace_by_parameter(hessian, params) -> dict[str, float]:
@@ -50,17 +53,15 @@ def trace_by_parameter(hessian, params) -> dict[str, float]:
 
 def interpolate(model, params, data, loss="mse") -> dict[str, np.ndarray]:
     """θ with the last layer refitted so that f(x_i) is the loss's minimizer at every point."""
-    x = jnp.asarray(data.x)
     last = f"W{model.depth}"
-    exact = {k: jnp.asarray(v, jnp.float64) for k, v in params.items()}
+    exact = {k: np.asarray(v, np.float64) for k, v in params.items()}
 
     def outputs(w):
-        return model.apply(exact | {last: w}, x, x)
+        return np.asarray(model.apply(exact | {last: w}, data.x, data.x))
 
     # f is affine in the last layer: outputs(w) = outputs(0) + Φ w.
-    zero = jnp.zeros_like(exact[last])
-    offset = np.asarray(outputs(zero))
-    phi = np.stack([np.asarray(outputs(e)) for e in jnp.eye(zero.size)], axis=1) - offset[:, None]
+    offset = outputs(np.zeros(model.width))
+    phi = np.stack([outputs(e) for e in np.eye(model.width)], axis=1) - offset[:, None]
     target = np.asarray(ft.loss(loss).target(data.y), float)
     w, *_ = np.linalg.lstsq(phi, target - offset, rcond=None)
-    return {k: np.asarray(v) for k, v in params.items()} | {last: w}
+    return exact | {last: w}

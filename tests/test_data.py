@@ -40,9 +40,6 @@ def test_the_population_is_not_the_training_set(distribution):
     assert not np.array_equal(train.x, fresh.x)
 
 
-# ---- xor
-
-
 def test_xor_is_uniform_with_the_product_of_two_signs():
     data = ft.xor(n=4000, d=6, seed=0)
     assert set(np.unique(data.x)) == {-1.0, 1.0}
@@ -96,9 +93,6 @@ def test_complete_xor_needs_a_feasible_size(n):
         ft.complete_xor(n, 5)
 
 
-# ---- the others
-
-
 def test_ball_is_uniform_in_the_ball_of_radius_root_d():
     data = ft.ball(n=5000, d=4, seed=0)
     radii = np.linalg.norm(data.x, axis=1) / 2
@@ -138,9 +132,6 @@ def test_index_models_are_gaussian_with_links_on_orthonormal_directions():
     assert clean.y == pytest.approx(np.maximum(clean.x[:, 0], 0))
 
 
-# ---- populations
-
-
 def wrong(f, y):
     return (f * y <= 0).astype(float)
 
@@ -177,9 +168,6 @@ def test_one_point_has_no_standard_error():
 def test_a_metric_must_be_per_point():
     with pytest.raises(ft.FlattestError, match="one number a point"):
         ft.population_mean(ft.Xor(4), lambda x: x[:, 0], ft.zero_one_error)
-
-
-# ---- a user's own data
 
 
 def test_a_users_npz_is_a_dataset(cwd):

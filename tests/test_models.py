@@ -101,9 +101,6 @@ def test_only_plain_networks_with_homogeneous_activations_have_the_symmetry():
     assert cases.model("sim_bn").homogeneity is None
 
 
-# ---- initialization
-
-
 @settings(deadline=None, max_examples=20)
 @given(st.sampled_from(sorted(cases.ARCHITECTURES)), st.integers(1, 6), seeds)
 def test_init_gives_the_declared_shapes_and_the_same_numbers_for_the_same_seed(name, d, seed):
@@ -148,9 +145,6 @@ def test_gamma_is_uniform_within_its_bound():
     theta = ft.MLP(width=5000, norm="sim_bn", initialization=ft.Init(gamma=0.3)).init(2, 0)
     assert 0.299 < np.abs(theta["gamma"]).max() <= 0.3
     assert theta["gamma"].var() == pytest.approx(0.3**2 / 3, rel=0.05)
-
-
-# ---- specs
 
 
 def test_models_are_hashable_specs_that_survive_json():

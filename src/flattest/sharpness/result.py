@@ -24,6 +24,11 @@ class Measure:
     def __float__(self) -> float:
         return self.value
 
+    def __str__(self) -> str:
+        error = f" ± {self.stderr:.2g}" if self.stderr else ""
+        split = ", ".join(f"{name} {part:.6g}" for name, part in self.per_layer.items())
+        return f"{self.value:.10g}{error} ({self.route})" + (f": {split}" if split else "")
+
 
 @dataclass(frozen=True)
 class Eigenpairs:
