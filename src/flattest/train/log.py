@@ -211,12 +211,10 @@ def stagnated_at(series: Series, setting: Setting, weight_decay: bool) -> int | 
     excess, scale = series["train_loss"] - least, setting.constant_loss - least
     critical = series["norm"] * series["gradient_norm"] <= 1e-6 * excess
     collapsed = (excess >= 0.99 * scale) & (scale > 0)
-    still = (np.abs(excess - excess[-1]) <= 1e-9 * excess) & (not weight_decay)
-    still[-1] = False
+    # Every point is compared with the last one, and that with the one before it.
+    other = np.append(np.full(len(excess) - 1, excess[-1]), excess[-2])
+    still = (np.abs(excess - other) <= 1e-9 * excess) & (not weight_decay)
     stuck = (excess > 1e-3 * scale) & (critical | collapsed | still)
-    if len(stuck) > 1:
-        # The last point is compared with itself: it stands still if the one before it does.
-        stuck[-1] |= stuck[-2] and still[-2]
     moving = np.flatnonzero(~stuck)
     first = moving[-1] + 1 if len(moving) else 0
     if first >= len(stuck) - 1 or step[-1] - step[first] < _PATIENCE:

@@ -110,10 +110,12 @@ def _advance_chunks(problems, phases, states, counts, chunk) -> list[State]:
     stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *rows)
     run = _run_many(problems[0].model, problems[0].loss, _shape(phases[0]), *stacked)
     carry = jax.device_get(run)
-    return [
-        _unpack(problem, phase, state, jax.tree.map(lambda leaf, i=i: leaf[i], carry))
-        for i, (problem, phase, state) in enumerate(zip(problems, phases, states, strict=True))
-    ]
+    after = list(states)
+    for i, count in enumerate(counts):
+        if count > 0:  # the others only rode along
+            own = jax.tree.map(lambda leaf, i=i: leaf[i], carry)
+            after[i] = _unpack(problems[i], phases[i], states[i], own)
+    return after
 
 
 def _shape(phase: Phase) -> _Shape:
