@@ -87,7 +87,7 @@ def trace(
     if isinstance(model, MLP):
         per_layer = _closed_form(model, params, data, loss)
         return Measure(sum(per_layer.values()), "closed form", per_layer=per_layer)
-    H = hessian(model, params, data, loss)
+    H = FunctionHessian(model, params, data, _checked_loss(loss, data))
     if H.size <= MOST_COLUMNS:
         return _trace_by_columns(H)
     return _trace_with_estimate(H, rtol, most_products, generator(seed, "sharpness/trace"))
