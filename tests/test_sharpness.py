@@ -419,6 +419,14 @@ def test_a_dead_network_has_trace_zero_and_no_top_eigenvalue():
     assert ft.top_eigenvalue(model, saddle, data).value > 0
 
 
+@pytest.mark.parametrize("architecture", cases.ARCHITECTURES)
+def test_overflow_is_an_infinite_trace_and_no_eigenvalue(architecture):
+    model, data = cases.model(architecture, "quadratic"), cases.data()
+    huge = {k: v * 1e200 for k, v in cases.params(model, data).items()}
+    assert ft.trace(model, huge, data).value == np.inf
+    bad("so large that ∇²L overflows", model, huge, data, measure=ft.top_eigenvalue)
+
+
 def test_a_users_model_is_checked():
     two = ft.FunctionModel(lambda p, x: x * p["a"], lambda d, seed: {"a": np.ones(d)})
     bad(r"one output a row, shape \(5,\), not \(5, 2\)", model=two)

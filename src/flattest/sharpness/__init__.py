@@ -82,7 +82,8 @@ def trace(
     second estimated (Hutchinson) until the standard error is ≤ rtol · |trace| or `most_products`
     products are spent; only then do `rtol`, `most_products` and `seed` matter.
 
-    A dead network (no neuron active at any training point) has trace 0: flat, and useless.
+    A dead network (no neuron active at any training point) has trace 0: flat, and useless. Where
+    θ is so large that floating-point numbers overflow, an MLP's trace is infinite.
     """
     if isinstance(model, MLP):
         per_layer = _closed_form(model, params, data, loss)
@@ -101,11 +102,13 @@ def _closed_form(model: MLP, params: Params, data: Dataset, loss: str | Loss) ->
     # Sim-BN's statistics tie all points together.
     rows = data.n if model.norm == "sim_bn" else max(1, _ENTRIES_AT_ONCE // model.width)
     architecture = _ARCHITECTURES[model.norm]
-    parts = [
-        architecture(model, theta, data, kind, slice(start, start + rows)).trace()
-        for start in range(0, data.n, rows)
-    ]
-    return {name: sum(part[name] for part in parts) for name in parts[0]}
+    with np.errstate(over="ignore", invalid="ignore"):
+        parts = [
+            architecture(model, theta, data, kind, slice(start, start + rows)).trace()
+            for start in range(0, data.n, rows)
+        ]
+    sums = {name: sum(part[name] for part in parts) for name in parts[0]}
+    return {name: value if np.isfinite(value) else np.inf for name, value in sums.items()}
 
 
 def _checked_loss(loss: str | Loss, data: Dataset) -> Loss:
@@ -205,15 +208,19 @@ def top_eigenvalues(
     taken where the residual part is below tol); elsewhere Lanczos starts from the Gram matrix's
     top eigenvectors. A dead network, whose ∇²L is 0, is refused.
     """
-    H = hessian(model, params, data, loss)
+    with np.errstate(over="ignore", invalid="ignore"):
+        H = hessian(model, params, data, loss)
     if not isinstance(k, int | np.integer) or not 1 <= k <= H.size:
         raise FlattestError(f"k must be an integer from 1 to {H.size}, not {k!r}.")
     if not tol > 0:
         raise FlattestError(f"tol must be positive, not {tol!r}.")
     probe = _signs(H.size)
-    # ‖Ez‖ for random signs z is of the order of ‖E‖_F ≥ ‖E‖.
-    residual_part = np.linalg.norm(H.residual_matvec(probe)) if H.u.any() else 0.0
-    values, lifted = _gram_eigenpairs(H, min(k, H.data.n))
+    with np.errstate(over="ignore", invalid="ignore"):
+        # ‖Ez‖ for random signs z is of the order of ‖E‖_F ≥ ‖E‖.
+        residual_part = np.linalg.norm(H.residual_matvec(probe)) if H.u.any() else 0.0
+        values, lifted = _gram_eigenpairs(H, min(k, H.data.n))
+    if not np.isfinite(residual_part):
+        raise _overflow()
     if residual_part == 0 and not len(lifted):
         _refuse_if_dead(H)
     if len(lifted) == k and residual_part <= tol * values[0]:
@@ -231,10 +238,16 @@ def _gram_eigenpairs(H: Hessian, k: int) -> tuple[np.ndarray, np.ndarray]:
     if n > LARGEST_GRAM:
         return np.empty(0), np.empty((0, H.size))
     gram = H.gram() * root * root[:, None]
+    if not np.isfinite(gram).all():
+        raise _overflow()
     values, c = scipy.linalg.eigh(gram, subset_by_index=[n - k, n - 1], check_finite=False)
     positive = values > 1e-12 * max(values[-1], np.finfo(float).tiny)
     vectors = [_unit(H.vjp(root * column)) for column in c.T[positive][::-1]]
     return values[positive][::-1], np.array(vectors).reshape(-1, H.size)
+
+
+def _overflow() -> FlattestError:
+    return FlattestError("The parameters are so large that ∇²L overflows; it has no eigenvalues.")
 
 
 @lru_cache(maxsize=4)
