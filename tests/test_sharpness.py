@@ -187,7 +187,7 @@ def test_many_points_do_without_the_gram_matrix(monkeypatch):
     model, data = ft.MLP(width=5, bias=True), ft.ball(n=30, d=3, seed=0)
     params = model.init(3, 0)
     with_gram = ft.top_eigenvalues(model, params, data, 2)
-    monkeypatch.setattr("flattest.sharpness.LARGEST_GRAM", 10)
+    monkeypatch.setattr("flattest.sharpness.operator.LARGEST_GRAM", 10)
     without = ft.top_eigenvalues(model, params, data, 2)
     assert without.route == "lanczos"
     assert without.values == pytest.approx(with_gram.values, rel=1e-9)
@@ -254,6 +254,8 @@ def test_a_users_model_is_measured_exactly_while_it_is_small(monkeypatch):
     top = ft.top_eigenvalues(USER, params, data, 4)
     assert top.values == pytest.approx(np.linalg.eigvalsh(dense)[::-1][:4], rel=1e-9)
 
+    monkeypatch.setattr("flattest.sharpness.function._LARGEST_JACOBIAN", 10)
+    assert ft.top_eigenvalue(USER, params, data).value == pytest.approx(top.values[0], rel=1e-9)
     monkeypatch.setattr("flattest.sharpness.MOST_COLUMNS", 10)
     estimate = ft.trace(USER, params, data, rtol=0.02)
     assert "hutchinson" in estimate.route

@@ -44,8 +44,6 @@ _ARCHITECTURES: dict[str | None, type[NetworkHessian]] = {
 }
 # Models without a closed form and with more parameters than this get an estimated trace.
 MOST_COLUMNS = 4096
-# Beyond this many points the n × n Gram matrix costs more than it saves.
-LARGEST_GRAM = 1000
 # Points × neurons of a block of the trace: larger arrays leave the cache and are paid for in page
 # faults, so that the cost would no longer be linear in width and n.
 _ENTRIES_AT_ONCE = 32_768
@@ -235,7 +233,7 @@ def _gram_eigenpairs(H: Hessian, k: int) -> tuple[np.ndarray, np.ndarray]:
     """The k largest eigenvalues of the Gauss–Newton part and unit eigenvectors (rows), as far as
     they are positive; none where there are too many points for the Gram matrix."""
     root, n = np.sqrt(H.w), H.data.n
-    if n > LARGEST_GRAM:
+    if not H.affords_gram:
         return np.empty(0), np.empty((0, H.size))
     gram = H.gram() * root * root[:, None]
     if not np.isfinite(gram).all():

@@ -13,9 +13,11 @@ from flattest.data import Dataset
 from flattest.errors import FlattestError
 from flattest.losses import Loss
 from flattest.models import Model, Params
-from flattest.sharpness.operator import Hessian
+from flattest.sharpness.operator import LARGEST_GRAM, Hessian
 
 _ROWS_AT_ONCE = 32
+# Entries of the Jacobian, 1 GB: beyond, Lanczos starts without the Gram matrix.
+_LARGEST_JACOBIAN = 2**27
 
 
 class FunctionHessian(Hessian):
@@ -51,14 +53,18 @@ class FunctionHessian(Hessian):
         return np.asarray(self.compiled.jacobian(self.theta, self.params, self.x))
 
     def gauss_newton_diagonal(self) -> np.ndarray:
-        """The diagonal of Σ_i w_i ∇f_i ∇f_iᵀ."""
-        return self.w @ self.jacobian**2
+        """The diagonal of Σ_i w_i ∇f_i ∇f_iᵀ, without holding the Jacobian."""
+        return np.asarray(self.compiled.squares(self.theta, self.params, self.x, self.w))
+
+    @property
+    def affords_gram(self):
+        return self.data.n <= LARGEST_GRAM and self.data.n * self.size <= _LARGEST_JACOBIAN
 
     def gram(self):
         return self.jacobian @ self.jacobian.T
 
     def vjp(self, u):
-        return u @ self.jacobian
+        return np.asarray(self.compiled.vjp(self.theta, self.params, self.x, u))
 
     def product(self, v, w):
         return self._products(v[None], w)[0]
@@ -78,7 +84,9 @@ class FunctionHessian(Hessian):
 
 class _Compiled(NamedTuple):
     outputs: Callable
+    vjp: Callable
     jacobian: Callable
+    squares: Callable
     products: Callable
 
 
@@ -104,9 +112,23 @@ def _compile(model: Any) -> _Compiled:
         return network(params, x)(theta)
 
     @jax.jit
+    def vjp(theta, params, x, u):
+        return jax.vjp(network(params, x), theta)[1](u)[0]
+
+    @jax.jit
     def jacobian(theta, params, x):
         _, pullback = jax.vjp(network(params, x), theta)
         return jax.lax.map(lambda e: pullback(e)[0], jnp.eye(len(x)), batch_size=_ROWS_AT_ONCE)
+
+    @jax.jit
+    def squares(theta, params, x, w):
+        _, pullback = jax.vjp(network(params, x), theta)
+
+        def add(total, row):
+            e, weight = row
+            return total + weight * pullback(e)[0] ** 2, None
+
+        return jax.lax.scan(add, jnp.zeros_like(theta), (jnp.eye(len(x)), w))[0]
 
     @jax.jit
     def products(theta, params, x, u, w, rows):
@@ -122,7 +144,7 @@ def _compile(model: Any) -> _Compiled:
 
         return jax.lax.map(product, rows, batch_size=_ROWS_AT_ONCE)
 
-    return _Compiled(outputs, jacobian, products)
+    return _Compiled(outputs, vjp, jacobian, squares, products)
 
 
 def _exact(params: Params) -> Params:

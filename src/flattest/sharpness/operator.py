@@ -11,6 +11,9 @@ import numpy as np
 
 from flattest.data import Dataset
 
+# Beyond this many points the n × n Gram matrix costs more than it saves.
+LARGEST_GRAM = 1000
+
 
 class Hessian(ABC):
     """What the measures ask of a network: f, u and w at θ, and products with the two parts."""
@@ -28,6 +31,11 @@ class Hessian(ABC):
     @abstractmethod
     def as_params(self, v: np.ndarray) -> dict[str, Any]:
         """A vector of R^p in the shapes of θ."""
+
+    @property
+    def affords_gram(self) -> bool:
+        """Whether `gram` is worth its cost."""
+        return self.data.n <= LARGEST_GRAM
 
     @abstractmethod
     def gram(self) -> np.ndarray:
