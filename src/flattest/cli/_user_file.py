@@ -22,8 +22,8 @@ def load(reference: str) -> Callable[..., Any]:
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
         raise FlattestError(f"{path} cannot be imported as a Python file.")
-    module = importlib.util.module_from_spec(spec)
-    run(lambda: spec.loader.exec_module(module), f"Importing {path}")
+    module, loader = importlib.util.module_from_spec(spec), spec.loader
+    run(lambda: loader.exec_module(module), f"Importing {path}")
     function = getattr(module, name, None)
     if not callable(function):
         raise FlattestError(f"{path} defines no function {name!r}.")

@@ -198,7 +198,7 @@ class RatioAtLeast(Expectation, frozen=True, tag="ratio_at_least"):
     series: str
     ratio: float
     at: str | float = "end"
-    side = "≥"
+    side: ClassVar[Literal["≤", "≥"]] = "≥"
 
     @property
     def threshold(self) -> float:
