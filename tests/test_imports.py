@@ -26,7 +26,7 @@ LEVELS = [
     {"train"},
     {"search", "experiments", "claims"},
     {"runner"},
-    {"export", "judge", "plots", "report", "summary"},
+    {"export", "judge", "plots", "report", "summary", "sweep"},
     {"cli"},
 ]
 LEVEL = {name: level for level, names in enumerate(LEVELS) for name in names}

@@ -1,0 +1,65 @@
+"""Draw where the algorithm generalizes, over a grid of two settings of your setup.
+
+Settings that can be varied: n, d, width, epochs, lr, rho. A range is cut evenly in the logarithm.
+The runs are kept: the same command goes on where it stopped, and a finer grid reuses its points.
+
+Examples:
+
+    flattest sweep examples/my_lab.py:setup --over n=50:800 d=10:60
+    flattest sweep my_lab.py:setup --over n=50:800:9 rho=0.05,0.1,0.2 --seeds 5
+    flattest sweep examples/phase_diagrams.py:no_bias examples/phase_diagrams.py:bias \\
+        --over n=30:400 d=10:60
+"""
+
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from flattest import sweep
+from flattest.cli._options import DEFAULT_STORE, Json, StoreFolder, console, print_json
+from flattest.cli._user_file import file_of
+from flattest.cli.judge import read_setup
+from flattest.cli.run import Scheduler, Workers
+from flattest.errors import FlattestError
+from flattest.plots import save
+from flattest.plots.sweep import phase_diagrams
+from flattest.store import Store
+
+References = Annotated[
+    tuple[str, ...],
+    tyro.conf.Positional,
+    tyro.conf.arg(metavar="FILE.py:FUNCTION", help="Setups, one diagram each."),
+]
+Over = Annotated[
+    tuple[str, ...], tyro.conf.arg(metavar="SETTING=RANGE", help="Two: across, then up.")
+]
+
+
+def command(
+    references: References,
+    over: Over = (),
+    seeds: int = 3,
+    workers: Workers = None,
+    scheduler: Scheduler = None,
+    folder: StoreFolder = DEFAULT_STORE,
+    out: Path = Path("out/figures/sweep"),
+    as_json: Json = False,
+) -> int:
+    if len(over) != 2 or not references:
+        raise FlattestError(
+            "Say a setup and two settings: FILE.py:FUNCTION --over n=50:800 d=10:60."
+        )
+    x, y = map(sweep.axis, over)
+    store = Store.create(folder)
+    diagrams = [
+        sweep.sweep(read_setup(r), x, y, seeds, store, workers, scheduler, file_of(r))
+        for r in references
+    ]
+    name = "-".join(dict.fromkeys(d.setup for d in diagrams))
+    paths = save(phase_diagrams(diagrams), out, f"{name}-{x.setting}-{y.setting}")
+    if as_json:
+        print_json(diagrams)
+    else:
+        console().print("\n".join(map(str, paths)))
+    return 0

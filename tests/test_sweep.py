@@ -1,0 +1,56 @@
+"""Phase diagrams."""
+
+import numpy as np
+import pytest
+
+import flattest as ft
+from flattest.errors import FlattestError
+from flattest.plots.sweep import phase_diagrams
+from flattest.store import Store
+from flattest.sweep import SETTINGS, Axis, axis, sweep
+
+SETUP = ft.Setup(
+    name="tiny",
+    distribution=ft.Xor(6),
+    n=20,
+    model=ft.MLP(20),
+    algorithm=(ft.sam(0.02, 0.05, epochs=5),),
+    log=ft.Log(points=4),
+)
+
+
+def test_ranges_are_cut_evenly_in_the_logarithm_and_whole_where_they_must_be():
+    assert axis("n=50:800:5") == Axis("n", (50, 100, 200, 400, 800))
+    assert axis("rho=0.05,0.1") == Axis("rho", (0.05, 0.1))
+    assert len(axis("d=10:60").values) == 6
+
+
+@pytest.mark.parametrize("text", ["n", "n=", "n=9:3", "n=-1,2", "n=1:2:3:4"])
+def test_what_is_no_range_is_refused(text):
+    with pytest.raises(FlattestError, match="is no axis"):
+        axis(text)
+
+
+def test_an_unknown_setting_is_refused_with_the_valid_ones():
+    with pytest.raises(FlattestError, match="epochs, lr, n, rho, width"):
+        axis("depth=2:3")
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_a_setting_changes_what_is_trained(setting):
+    changed = SETTINGS[setting](SETUP, 7)
+    assert changed.training(changed.algorithm) != SETUP.training(SETUP.algorithm)
+
+
+def test_a_diagram_has_the_mean_error_of_every_cell_and_theorem_31s_line(tmp_path):
+    x, y = axis("n=8,32"), axis("d=4,6")
+    diagram = sweep(SETUP, x, y, 1, Store.create(tmp_path / "store"), workers=1)
+    assert np.shape(diagram.error) == (2, 2)
+    assert np.isfinite(diagram.error).all()
+    (ax, _) = phase_diagrams([diagram]).axes
+    assert [line.get_label() for line in ax.lines] == ["n = d log d"]
+
+
+def test_one_setting_cannot_be_both_axes(tmp_path):
+    with pytest.raises(FlattestError, match="given twice"):
+        sweep(SETUP, axis("n=8,9"), axis("n=8,9"), 1, Store.create(tmp_path / "s"), workers=1)
