@@ -11,6 +11,7 @@ from flattest.algorithms import Phase
 from flattest.losses import MSE, HalfMSE, Logistic
 from flattest.models import MLP
 from flattest.train.kernels import batches, common, sim_bn, single
+from flattest.train.kernels.signs import CHUNK, GROUP, sign_codes
 from flattest.train.kernels.simd import BLOCK, PANEL, VECTOR_BYTES
 from flattest.train.order import stream_seed
 from flattest.train.state import Problem, State
@@ -115,21 +116,17 @@ class _Normalized:
 
     def __init__(self, model: MLP, data, params):
         self.model, dtype = model, params["W1"].dtype
-        self.y = np.ascontiguousarray(data.y, np.float64)
         x = _augmented(data.x, model.bias).astype(dtype)
         self.inputs = x.shape[1]
-        self.x = _padded(x, 1, BLOCK)
-        blocks = _padded(self.x, 0, BLOCK).reshape(-1, BLOCK, self.x.shape[1])
-        by_input = self.x.reshape(len(x), -1, BLOCK).transpose(1, 0, 2)
-        self.panels = blocks.transpose(0, 2, 1).copy(), by_input.copy()
+        self.data = _samples(x, data.y)
         lanes = PANEL * VECTOR_BYTES // dtype.itemsize
-        self.W = _tiles(_padded(_first_layer(model, params), 1, BLOCK), lanes)
+        first = _padded(_first_layer(model, params), 1, self.data.x.shape[1])
+        self.W = _tiles(first, lanes)
         self.gamma, self.a = (_padded(params[k], 0, lanes) for k in ("gamma", "W2"))
         self.b = np.full(1, params["b_out"] if model.output_bias else 0, dtype)
 
     def run(self, *settings):
-        theta = self.W, self.gamma, self.a, self.b
-        return sim_bn.run(theta, self.x, self.panels, self.y, *settings)
+        return sim_bn.run((self.W, self.gamma, self.a, self.b), self.data, *settings)
 
     def params(self) -> dict[str, np.ndarray]:
         m = self.model.width
@@ -166,6 +163,18 @@ class _Flat:
         return _named(self.model, first, rest, self.theta[at:])
 
 
+def _samples(x: np.ndarray, y: np.ndarray) -> sim_bn.Samples:
+    """Training inputs x', padded, in all the forms that products with them take."""
+    signs = bool((np.abs(x) == 1).all())
+    codes = x if signs else x[:, :0]
+    sample_codes, input_codes = sign_codes(codes), sign_codes(codes.T)
+    x = _padded(x, 1, GROUP * CHUNK)
+    by_sample = _padded(x, 0, BLOCK).reshape(-1, BLOCK, x.shape[1]).transpose(0, 2, 1)
+    by_input = x.reshape(len(x), -1, BLOCK).transpose(1, 0, 2)
+    y = np.ascontiguousarray(y, np.float64)
+    return sim_bn.Samples(x, y, by_sample.copy(), by_input.copy(), signs, sample_codes, input_codes)
+
+
 def _first_layer(model: MLP, params) -> np.ndarray:
     """(W1, b1), or W1 without a bias."""
     return np.column_stack([params["W1"], params["b1"]]) if model.bias else params["W1"]
@@ -185,10 +194,12 @@ def _augmented(x: np.ndarray, bias: bool) -> np.ndarray:
 
 
 def _padded(array: np.ndarray, axis: int, multiple: int) -> np.ndarray:
-    """A copy with zeros after it, so that the axis is a multiple."""
-    widths = [(0, 0)] * array.ndim
-    widths[axis] = 0, -array.shape[axis] % multiple
-    return np.pad(array, widths)
+    """An aligned copy with zeros after it, so that the axis is a multiple."""
+    shape = list(array.shape)
+    shape[axis] += -shape[axis] % multiple
+    padded = _aligned(tuple(shape), array.dtype)
+    padded[tuple(slice(size) for size in array.shape)] = array
+    return padded
 
 
 def _tiles(weights: np.ndarray, lanes: int) -> np.ndarray:

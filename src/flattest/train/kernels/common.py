@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from flattest.train.kernels.simd import out_of_line, power_of_two
+from flattest.train.kernels.simd import VECTOR_BYTES, out_of_line, power_of_two
 
 # No nnan or ninf: divergence shows as a value that is not finite.
 FAST = {"reassoc", "contract", "nsz"}
@@ -75,6 +75,14 @@ class Halt(NamedTuple):
     steps: int
     changed: bool
     why: int
+
+
+@inlined
+def zeros(size, kind):
+    """A flat array of zeros that begins on a vector boundary."""
+    raw = np.zeros(size + VECTOR_BYTES, kind)
+    start = (VECTOR_BYTES - raw.ctypes.data % VECTOR_BYTES) // raw.itemsize
+    return raw[start : start + size]
 
 
 @inlined

@@ -9,6 +9,8 @@ so that s and M at W are all a step needs. They cost two products with the train
 tile by tile of neurons, where everything stays in the nearest cache.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from flattest.train.kernels.common import (
@@ -26,45 +28,133 @@ from flattest.train.kernels.common import (
     kernel,
     learning_rate,
     loss_value,
+    rescale,
     slope,
+    zeros,
 )
-from flattest.train.kernels.simd import leaky_moments, out_of_line, panel_product
+from flattest.train.kernels.signs import CHUNK, GROUP, sign_product
+from flattest.train.kernels.simd import (
+    VECTOR_BYTES,
+    fma,
+    load,
+    out_of_line,
+    panel_product,
+    positive,
+    spread,
+    store,
+    total,
+)
 from flattest.train.order import fill_order, fill_signs
 
 
+class Samples(NamedTuple):
+    """Training inputs x (n, inputs) and labels, and x prepared for products from either side: in
+    blocks of eight samples, (·, inputs, 8), and of eight inputs, (·, n, 8), for `panel_product`;
+    where all inputs are ±1 (`signs`) as codes of samples and of inputs for `sign_product`."""
+
+    x: np.ndarray
+    y: np.ndarray
+    by_sample: np.ndarray
+    by_input: np.ndarray
+    signs: bool
+    sample_codes: np.ndarray
+    input_codes: np.ndarray
+
+
+class Space(NamedTuple):
+    """Work for one tile: h, and σ and σ′ of it, Σ σ², and the table of `sign_product`."""
+
+    h: np.ndarray
+    value: np.ndarray
+    gain: np.ndarray
+    squares: np.ndarray
+    table: np.ndarray
+
+
 @inlined
-def _moments(net, h, n, squares, value, gain):
-    """h ← σσ′(h) and squares = Σ_k σ(h_k)² over the first n rows."""
+def _space(kind, n, lanes):
+    rows = n + CHUNK * GROUP
+    return Space(
+        zeros(rows * lanes, kind).reshape(rows, lanes),
+        zeros(rows * lanes, kind),
+        zeros(rows * lanes, kind),
+        zeros(lanes, kind),
+        zeros(CHUNK * 2**GROUP * lanes, kind),
+    )
+
+
+@inlined
+def _preactivations(data, w, space):
+    """h_k = w x'_k for all samples, for a tile of neurons."""
+    if data.signs:
+        sign_product(data.sample_codes, w, space.h, space.table)
+    else:
+        panel_product(data.by_sample, w, space.h)
+
+
+@inlined
+def _leaky_at(h, at, low, one, square):
+    """h ← σσ′(h) for one vector, and Σ σ² so far."""
+    t = load(h, at)
+    gain = positive(t, one, low)
+    r = t * gain
+    store(h, at, r * gain)
+    return fma(r, r, square)
+
+
+@inlined
+def _leaky_moments(h, n, low, squares):
+    """h ← σσ′(h) and squares = Σ_k σ(h_k)² for σ(t) = t, or low · t where t ≤ 0."""
+    width, lanes = h.shape[1], VECTOR_BYTES // h.itemsize
+    one, low, zero = spread(h.dtype.type(1)), spread(h.dtype.type(low)), spread(h.dtype.type(0))
+    p, q, r, s = zero, zero, zero, zero
+    for k in range(0, n - 1, 2):
+        p = _leaky_at(h, k * width, low, one, p)
+        q = _leaky_at(h, k * width + lanes, low, one, q)
+        r = _leaky_at(h, (k + 1) * width, low, one, r)
+        s = _leaky_at(h, (k + 1) * width + lanes, low, one, s)
+    if n % 2:
+        p = _leaky_at(h, (n - 1) * width, low, one, p)
+        q = _leaky_at(h, (n - 1) * width + lanes, low, one, q)
+    store(squares, 0, p + r)
+    store(squares, lanes, q + s)
+
+
+@inlined
+def _moments(net, data, M, space):
+    """M and squares = Σ_k σ(h_k)² of a tile from its h, which is overwritten."""
+    h, value, n, lanes = space.h, space.value, data.y.size, space.h.shape[1]
     if net.activation == LEAKY:
-        leaky_moments(h, n, h.dtype.type(net.parameter), squares)
-        return
-    lanes = h.shape[1]
-    flat = h.reshape(h.size)[: n * lanes]
-    activate(net, flat, value[: flat.size], gain[: flat.size])
-    squares[:] = 0
-    for k in range(n):
-        for j in range(lanes):
-            r = value[k * lanes + j]
-            squares[j] += r * r
-            h[k, j] = r * gain[k * lanes + j]
+        _leaky_moments(h, n, net.parameter, space.squares)
+    else:
+        activate(net, h.reshape(h.size)[: n * lanes], value[: n * lanes], space.gain[: n * lanes])
+        space.squares[:] = 0
+        for k in range(n):
+            for j in range(lanes):
+                r = value[k * lanes + j]
+                space.squares[j] += r * r
+                h[k, j] = r * space.gain[k * lanes + j]
+    if data.signs:
+        sign_product(data.input_codes, h, M, space.table)
+    else:
+        panel_product(data.by_input, h, M)
 
 
 @inlined
-def _statistics(net, W, panels, n, i, M, inverse, row, space):
+def _statistics(net, W, data, i, M, inverse, row, space):
     """M and 1/s (1 where s = 0) at W, and row = W x'_i."""
     out_of_line()
-    by_sample, by_input = panels
-    h, squares, value, gain = space
-    lanes = W.shape[2]
+    share, lanes = W.dtype.type(1.0 / data.y.size), W.shape[2]
+    one, zero = W.dtype.type(1), W.dtype.type(0)
     for tile in range(W.shape[0]):
-        panel_product(by_sample, W[tile], h)
+        _preactivations(data, W[tile], space)
         first = tile * lanes
         for j in range(lanes):
-            row[first + j] = h[i, j]
-        _moments(net, h, n, squares, value, gain)
-        panel_product(by_input, h, M[tile])
+            row[first + j] = space.h[i, j]
+        _moments(net, data, M[tile], space)
         for j in range(lanes):
-            inverse[first + j] = 1 / np.sqrt(squares[j] / n) if squares[j] > 0 else 1
+            square = space.squares[j]
+            inverse[first + j] = one / np.sqrt(share * square if square > zero else one)
 
 
 @inlined
@@ -80,27 +170,28 @@ def _output(net, a, gamma, inverse, row, v, gain):
 
 
 @inlined
-def _direction(n, a, gamma, inverse, v, gain, x, M):
-    """M ← ∇_W f; returns ‖∇f‖² over W, a and γ."""
+def _direction(n, a, gamma, inverse, v, gain, x, M, t, p):
+    """M ← ∇_W f; returns ‖∇f‖² over W, a and γ. t and p are work."""
     out_of_line()
-    tiles, inputs, lanes = M.shape
-    t, p = np.empty_like(a), np.empty_like(a)
-    square = np.float64(0)
+    tiles, inputs, width = M.shape
+    share, square = a.dtype.type(-1.0 / n), a.dtype.type(0)
     for j in range(a.size):
         q = a[j] * gamma[j] * inverse[j]
         t[j] = q * gain[j]
-        p[j] = q * inverse[j] * v[j] / a.dtype.type(n)
-        square += np.float64((a[j] * a[j] + gamma[j] * gamma[j]) * (v[j] * v[j]))
-    for tile in range(tiles):
-        near, far = t[tile * lanes : (tile + 1) * lanes], p[tile * lanes : (tile + 1) * lanes]
+        p[j] = share * (q * inverse[j] * v[j])
+        square += (a[j] * a[j] + gamma[j] * gamma[j]) * (v[j] * v[j])
+    lanes = VECTOR_BYTES // a.itemsize
+    total_square = np.float64(square)
+    for j in range(0, a.size, lanes):
+        near, far, sum_j = load(t, j), load(p, j), spread(a.dtype.type(0))
+        at = (j // width) * inputs * width + j % width
         for k in range(inputs):
-            part = a.dtype.type(0)
-            for j in range(lanes):
-                d = near[j] * x[k] - far[j] * M[tile, k, j]
-                M[tile, k, j] = d
-                part += d * d
-            square += np.float64(part)
-    return square
+            d = fma(far, load(M, at), near * spread(x[k]))
+            store(M, at, d)
+            sum_j = fma(d, d, sum_j)
+            at += width
+        total_square += np.float64(total(sum_j))
+    return total_square
 
 
 @inlined
@@ -127,22 +218,23 @@ def _project(W, radius):
 def _step(net, target, rule, lr, theta, data, i, label, at, space):
     """One step on sample i, whose statistics at θ are in `at`; whether f(x_i) was finite."""
     W, gamma, a, b = theta
-    x, panels, n = data
-    M, inverse, row, v, gain, W_up = at
+    n = data.y.size
+    M, inverse, row, v, gain, W_up, a_up, gamma_up, t, p = at
     f = _output(net, a, gamma, inverse, row, v, gain) + b[0]
     s, e = slope(target, np.float64(f), label), 0.0
-    square = _direction(n, a, gamma, inverse, v, gain, x[i], M)
-    a_up, gamma_up = a.copy(), gamma.copy()
+    square = _direction(n, a, gamma, inverse, v, gain, data.x[i], M, t, p)
+    rescale(a_up, 1.0, a)
+    rescale(gamma_up, 1.0, gamma)
     if rule.rho != 0.0:
         e = ascent(rule, s, square + net.output_bias)
         _combination(W_up, 1.0, W, e, M)
         for j in range(a.size):
             a_up[j] += a.dtype.type(e) * (gamma[j] * v[j])
             gamma_up[j] += a.dtype.type(e) * (a[j] * v[j])
-        _statistics(net, W_up, panels, n, i, M, inverse, row, space)
+        _statistics(net, W_up, data, i, M, inverse, row, space)
         up = _output(net, a_up, gamma_up, inverse, row, v, gain)
         s = slope(target, np.float64(up + b[0]) + e * net.output_bias, label)
-        _direction(n, a_up, gamma_up, inverse, v, gain, x[i], M)
+        _direction(n, a_up, gamma_up, inverse, v, gain, data.x[i], M, t, p)
     keep, g = 1.0 - lr * rule.decay, lr * s
     _combination(W, keep, W, -g, M)
     for j in range(a.size):
@@ -156,25 +248,23 @@ def _step(net, target, rule, lr, theta, data, i, label, at, space):
 
 
 @inlined
-def _training_loss(net, target, theta, data, y, inverse, space):
+def _training_loss(net, target, theta, data, inverse, space):
     """Mean of ℓ over the training set, 1/s being known."""
     out_of_line()
     W, gamma, a, b = theta
-    _, panels, n = data
-    h, _, value, gain = space
-    lanes = W.shape[2]
+    n, lanes = data.y.size, W.shape[2]
     f = np.zeros(n, np.float64)
     for tile in range(W.shape[0]):
-        panel_product(panels[0], W[tile], h)
-        activate(net, h.reshape(h.size), value, gain)
+        _preactivations(data, W[tile], space)
+        activate(net, space.h.reshape(space.h.size), space.value, space.gain)
         for k in range(n):
             for j in range(lanes):
                 i = tile * lanes + j
-                f[k] += np.float64(a[i] * gamma[i] * inverse[i] * value[k * lanes + j])
-    total = 0.0
+                f[k] += np.float64(a[i] * gamma[i] * inverse[i] * space.value[k * lanes + j])
+    value = 0.0
     for k in range(n):
-        total += loss_value(target, f[k] + b[0], y[k])
-    return total / n
+        value += loss_value(target, f[k] + b[0], data.y[k])
+    return value / n
 
 
 @inlined
@@ -188,29 +278,23 @@ def _close_epoch(theta):
 
 
 @kernel
-def run(theta, x, panels, y, net, target, rule, clock):
+def run(theta, data, net, target, rule, clock):
     """Trains θ = (W, γ, a, b) in place.
 
     W: (tiles, inputs, lanes); γ, a: (tiles · lanes,); all 0 beyond the width and the last input.
-    x: (n, inputs). panels: x by blocks of eight samples, (·, inputs, 8), and of eight inputs,
-    (·, n, 8). b: (1,), the output bias.
+    b: (1,), the output bias.
     """
     W, gamma, a, b = theta
-    n, lanes = y.size, W.shape[2]
-    data = x, panels, n
-    rows = panels[0].shape[0] * panels[0].shape[2]
-    space = (
-        np.zeros((rows, lanes), x.dtype),
-        np.empty(lanes, x.dtype),
-        np.empty(rows * lanes, x.dtype),
-        np.empty(rows * lanes, x.dtype),
-    )
-    vector = np.empty_like(a)
-    at = np.empty_like(W), vector, vector.copy(), vector.copy(), vector.copy(), np.empty_like(W)
+    y, n = data.y, data.y.size
+    space = _space(W.dtype, n, W.shape[2])
+    M, W_up = zeros(W.size, W.dtype).reshape(W.shape), zeros(W.size, W.dtype).reshape(W.shape)
+    vectors = zeros(8 * a.size, W.dtype).reshape(8, a.size)
+    inverse, row, v, gain = vectors[0], vectors[1], vectors[2], vectors[3]
+    at = M, inverse, row, v, gain, W_up, vectors[4], vectors[5], vectors[6], vectors[7]
     order, upcoming, signs = np.empty(n, np.int32), np.empty(n, np.int32), np.zeros(n)
     changed = clock.changed
     fill_order(clock.seed, clock.epoch, rule.replacement, upcoming)
-    _statistics(net, W, panels, n, upcoming[0], at[0], at[1], at[2], space)
+    _statistics(net, W, data, upcoming[0], M, inverse, row, space)
     for done in range(clock.epochs):
         order, upcoming = upcoming, order
         fill_order(clock.seed, clock.epoch + done + 1, rule.replacement, upcoming)
@@ -222,12 +306,12 @@ def run(theta, x, panels, y, net, target, rule, clock):
             if not _step(net, target, rule, lr, theta, data, order[t], label, at, space):
                 return Halt(done, t, changed, DIVERGED)
             if t + 1 < n:
-                _statistics(net, W, panels, n, order[t + 1], at[0], at[1], at[2], space)
+                _statistics(net, W, data, order[t + 1], M, inverse, row, space)
         if not _close_epoch(theta):
             return Halt(done, n, changed, DIVERGED)
-        _statistics(net, W, panels, n, upcoming[0], at[0], at[1], at[2], space)
+        _statistics(net, W, data, upcoming[0], M, inverse, row, space)
         if conditional(rule):
-            value = _training_loss(net, target, theta, data, y, at[1], space)
+            value = _training_loss(net, target, theta, data, inverse, space)
             changed = changed or value < rule.change_below
             if value <= rule.stop_loss:
                 return Halt(done + 1, 0, changed, STOPPED)

@@ -267,36 +267,6 @@ def panel_product(typingctx, left, panel, result):
 
 
 @intrinsic
-def leaky_moments(typingctx, h, count, low, squares):
-    """For σ(t) = t, or low · t where t ≤ 0: h ← σσ′(h), squares = Σ σ(h)² over the rows of h."""
-
-    def generate(context, builder, sig, args):
-        index = ir.IntType(64)
-        vectors = _Vectors(context, builder, h.dtype)
-        rows = context.make_array(sig.args[0])(context, builder, args[0])
-        out = context.make_array(sig.args[3])(context, builder, args[3])
-        one = vectors.spread(ir.Constant(vectors.element, 1.0))
-        below = vectors.spread(args[2])
-        row = ir.Constant(index, vectors.lanes * PANEL)
-        for v in range(PANEL):
-            lane = ir.Constant(index, vectors.lanes * v)
-            total = cgutils.alloca_once_value(builder, vectors.zero())
-            builder.store(vectors.zero(), total)
-            with cgutils.for_range(builder, args[1]) as step:
-                at = builder.add(builder.mul(step.index, row), lane)
-                t = vectors.load(rows.data, at)
-                on = builder.fcmp_ordered(">", t, vectors.zero())
-                gain = builder.select(on, one, below)
-                r = builder.fmul(t, gain)
-                vectors.store(builder.fmul(r, gain), rows.data, at)
-                builder.store(vectors.fma(r, r, builder.load(total)), total)
-            vectors.store(builder.load(total), out.data, lane)
-        return context.get_dummy_value()
-
-    return types.void(h, types.intp, h.dtype, squares), generate
-
-
-@intrinsic
 def out_of_line(typingctx):
     """Keeps the function it stands in from being copied into its callers: less to compile."""
 

@@ -31,6 +31,7 @@ from flattest.train.kernels.common import (
     rescale,
     shift,
     slope,
+    zeros,
 )
 from flattest.train.kernels.leaky import descend_from, outputs, outputs_above
 from flattest.train.kernels.simd import (
@@ -213,10 +214,10 @@ def _close_epoch(W, upper, decays):
 def _space(kind, padded, width, deep):
     """Products and updates of a block, vectors of a step, the inputs of W2 that are on."""
     return (
-        np.zeros((BLOCK, padded), kind),
-        np.zeros((BLOCK, padded), kind),
+        zeros(BLOCK * padded, kind).reshape(BLOCK, padded),
+        zeros(BLOCK * padded, kind).reshape(BLOCK, padded),
         np.empty((14 if deep else 6, width), kind),
-        np.empty(padded, kind),
+        zeros(padded, kind),
         np.empty(width + 1, np.int64),
     )
 
