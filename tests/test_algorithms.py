@@ -5,6 +5,8 @@ import jax.numpy as jnp
 import msgspec
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from flattest.algorithms import Phase, StepChange, gd, label_noise_sgd, sam, sgd
 from flattest.data import Dataset, ball, xor
@@ -17,7 +19,7 @@ from flattest.train.state import Problem, State
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("changes", "message"),
     [
         ({"lr": 0.0}, "learning rate lr must be a finite number > 0"),
         ({"lr": -1.0}, "learning rate lr must be a finite number > 0"),
@@ -40,9 +42,9 @@ from flattest.train.state import Problem, State
         ({"micro_batch": 8, "batch": 4, "rho": 0.1}, "larger than the batch"),
     ],
 )
-def test_a_phase_that_makes_no_sense_is_refused_in_one_sentence(settings, message):
+def test_a_phase_that_makes_no_sense_is_refused_in_one_sentence(changes, message):
     with pytest.raises(FlattestError, match=message):
-        Phase(**{"lr": 0.1, "epochs": 1, **settings})
+        Phase(**{"lr": 0.1, "epochs": 1, **changes})
 
 
 def test_a_step_change_needs_positive_numbers():
@@ -185,6 +187,25 @@ def test_a_zero_gradient_perturbs_nothing_and_is_never_nan():
         state = engine_training(NET, data, loss("mse"), phase, dead, 0, 3)
         assert state.halt is None
         assert all((state.params[key] == dead[key]).all() for key in dead)
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.data())
+def test_every_draw_of_an_epoch_has_its_place_and_weight_1_over_its_batch(data):
+    n = data.draw(st.integers(1, 40))
+    batch = data.draw(st.none() | st.integers(1, n))
+    micro = data.draw(st.none() | st.integers(1, batch or n))
+    phase = sam(0.1, 0.1, batch=batch, micro_batch=micro, epochs=1)
+    draws, mean, share = loop._layout(n, loop._shape(phase))
+    weights = mean * share[:, :, None]
+    assert len(draws) == phase.steps_per_epoch(n)
+    assert weights.sum(axis=(1, 2)) == pytest.approx(1)
+    assert sorted(draws[weights > 0]) == list(range(n))
+    for step, row in enumerate(draws):
+        mine = row[weights[step] > 0]
+        assert set(mine // (batch or n)) == {step}
+        assert weights[step][weights[step] > 0] == pytest.approx(1 / len(mine))
+        assert max((mean[step] > 0).sum(axis=1)) <= (micro or batch or n)
 
 
 def test_conditions_are_looked_at_after_every_epoch():
