@@ -21,6 +21,7 @@ LEVELS = [
         "sharpness",
         "stability",
         "symmetry",
+        "torch",
     },
     {"constructions", "algorithms"},
     {"train"},

@@ -1,5 +1,8 @@
 """flattest: are the flattest minima the ones that generalize, and does the algorithm find them?"""
 
+import importlib
+from typing import Any
+
 import jax
 
 jax.config.update("jax_enable_x64", True)
@@ -227,3 +230,10 @@ __all__ = [
     "xtrace",
     "zero_one_error",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """`flattest.torch` is imported when it is asked for: PyTorch is an extra."""
+    if name == "torch":
+        return importlib.import_module("flattest.torch")
+    raise AttributeError(f"module 'flattest' has no attribute {name!r}")

@@ -1,0 +1,1 @@
+"""How flat a network is, in a way that no rescaling can fake."""

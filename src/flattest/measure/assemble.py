@@ -1,0 +1,112 @@
+"""From the diagonal of ∇²L and the units that can be rescaled to a measurement."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from flattest.bounds import Bound
+from flattest.measure.result import Layer, Measurement
+from flattest.measure.units import Flattest, Units, flattest
+from flattest.sharpness import lanczos
+from flattest.sharpness.result import Measure
+
+# Entries this small against the whole are rounding errors of either sign.
+_ROUNDING = 1e-12
+
+
+@dataclass(frozen=True)
+class Diagonal:
+    """The diagonal of ∇²L by parameter, how it was found, and the standard error of its sum."""
+
+    entries: Mapping[str, np.ndarray]
+    method: str
+    stderr: float = 0.0
+
+    @property
+    def trace(self) -> float:
+        return sum(self.per_layer.values())
+
+    @property
+    def per_layer(self) -> dict[str, float]:
+        return {name: float(np.sum(entries)) for name, entries in self.entries.items()}
+
+    def as_measure(self) -> Measure:
+        return Measure(self.trace, self.method, self.stderr, self.per_layer)
+
+
+@dataclass(frozen=True)
+class Size:
+    parameters: int
+    samples: int
+    mean_loss: float
+
+
+def assemble(
+    diagonal: Diagonal,
+    units: Units | str,
+    top: Measure,
+    size: Size,
+    notes: tuple[str, ...],
+    bound: Bound | None = None,
+) -> tuple[Measurement, Flattest | None]:
+    """The measurement but for its seconds and rescaled network, and the rescaling.
+
+    `units` is a sentence where the rescalings are not known.
+    """
+    least = least_trace(diagonal, units)
+    known = isinstance(least, Flattest)
+    if not known:
+        notes = (*notes, f"no least trace: {least}")
+    elif least.attained > least.balance.value * (1 + 1e-9):
+        notes = (
+            *notes,
+            f"the least trace is approached, not attained; the rescaled network is scaled by its "
+            f"finite factors only and has {least.attained:.8g}",
+        )
+    found = Measurement(
+        trace=diagonal.trace,
+        stderr=diagonal.stderr,
+        least=least.balance.value if known else None,
+        least_lower_bound=least.balance.lower_bound if known else None,
+        top_eigenvalue=top.value,
+        residual=top.residual,
+        layers={
+            name: Layer(value, least.per_layer[name] if known else None)
+            for name, value in diagonal.per_layer.items()
+        },
+        method=diagonal.method,
+        parameters=size.parameters,
+        samples=size.samples,
+        mean_loss=size.mean_loss,
+        seconds=0.0,
+        bound=bound.value if bound else None,
+        bound_reference=bound.reference if bound else "",
+        notes=notes,
+    )
+    return found, least if known else None
+
+
+def least_trace(diagonal: Diagonal, units: Units | str) -> Flattest | str:
+    """The least trace over rescalings, or the reason why there is none."""
+    if isinstance(units, str):
+        return units
+    if diagonal.stderr > 0:
+        return "the diagonal of ∇²L is only estimated"
+    smallest = min((np.min(e, initial=0) for e in diagonal.entries.values()), default=0)
+    if smallest < -_ROUNDING * abs(diagonal.trace):
+        return "∇²L has negative diagonal entries, so the trace is unbounded below over rescalings"
+    return flattest(units, {k: np.maximum(e, 0) for k, e in diagonal.entries.items()})
+
+
+def top_eigenvalue(matvec, size: int, tol: float, rng: np.random.Generator) -> Measure:
+    """λ_max by Lanczos; `residual` is ‖Hv − λv‖ / |λ|, from one more product."""
+    probe = rng.normal(size=size)
+    if not matvec(probe).any():
+        return Measure(0.0, "∇²L is 0")
+    _, vectors = lanczos.top_eigenpairs(matvec, probe, 1, tol, rng)
+    v = vectors[0]
+    product = matvec(v)
+    value = float(v @ product)
+    residual = float(np.linalg.norm(product - value * v) / (abs(value) or 1.0))
+    return Measure(value, "lanczos", residual=residual)

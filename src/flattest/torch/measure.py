@@ -1,0 +1,121 @@
+"""The trace, the least trace over rescalings and the top eigenvalue of a PyTorch module."""
+
+import copy
+import time
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from flattest.measure.assemble import Diagonal, Size, assemble
+from flattest.measure.assemble import top_eigenvalue as lanczos_top
+from flattest.measure.result import Measurement
+from flattest.randomness import generator
+from flattest.sharpness import MOST_COLUMNS, estimators
+from flattest.sharpness.result import Measure
+from flattest.torch.diagonal import add_squares
+from flattest.torch.problem import Problem, problem
+
+_COLUMNS_AT_ONCE = 32
+
+
+def measure(
+    module: nn.Module,
+    data: Any,
+    loss: Any = "mse",
+    *,
+    rtol: float = 1e-2,
+    tol: float = 1e-8,
+    most_products: int = 4096,
+    seed: int = 0,
+) -> Measurement:
+    """How flat the module is on `data`, over all rescalings of its units.
+
+    L is the mean over all samples of `loss`: a name ("mse" sums squares over outputs, "half_mse",
+    "logistic", "cross_entropy"), PyTorch's MSELoss or CrossEntropyLoss, or any function of outputs
+    and targets that is the mean over a batch. `data` are a pair of tensors or arrays, a Dataset, or
+    a loader of pairs, whose batches may be of unequal size. Everything is computed in float64 on a
+    copy; `rescaled` is another copy, the module's flattest equivalent.
+
+    The trace is exact for piecewise linear networks and for those of at most 4096 parameters;
+    beyond, it is estimated until its standard error is ≤ rtol · |trace| or `most_products`
+    products are spent. `tol` is the top eigenvalue's.
+    """
+    start = time.perf_counter()
+    p = problem(module, data, loss)
+    diagonal = _diagonal(p, rtol, most_products, seed)
+    top = lanczos_top(p.matvec, p.size, tol, generator(seed, "measure/start"))
+    known = p.structure
+    units = known.no_rescaling if known.units is None else known.units
+    size = Size(p.size, p.samples, p.mean_loss())
+    found, least = assemble(diagonal, units, top, size, tuple(known.notes))
+    rescaled = _rescaled(module, least.factors) if least else None
+    return replace(found, rescaled=rescaled, seconds=time.perf_counter() - start)
+
+
+def trace(
+    module: nn.Module,
+    data: Any,
+    loss: Any = "mse",
+    *,
+    rtol: float = 1e-2,
+    most_products: int = 4096,
+    seed: int = 0,
+) -> Measure:
+    """Tr ∇²L alone, as `measure` finds it."""
+    return _diagonal(problem(module, data, loss), rtol, most_products, seed).as_measure()
+
+
+def top_eigenvalue(
+    module: nn.Module, data: Any, loss: Any = "mse", *, tol: float = 1e-8, seed: int = 0
+) -> Measure:
+    """λ_max(∇²L) alone, as `measure` finds it."""
+    p = problem(module, data, loss)
+    return lanczos_top(p.matvec, p.size, tol, generator(seed, "measure/start"))
+
+
+def _diagonal(p: Problem, rtol: float, most_products: int, seed: int) -> Diagonal:
+    if p.structure.exact:
+        return Diagonal(_gauss_newton(p), "exact: Gauss–Newton, piecewise linear network")
+    because = f"because {p.structure.reason}"
+    if p.size <= MOST_COLUMNS:
+        return Diagonal(p.by_name(_by_columns(p)), f"exact: all columns of ∇²L, {because}")
+    found = estimators.hutchinson(
+        p.products, p.size, rtol, most_products, generator(seed, "measure/trace")
+    )
+    method = f"estimate: Hutchinson, {len(found.samples)} products, {because}"
+    return Diagonal(p.by_name(found.diagonal), method, found.stderr)
+
+
+def _gauss_newton(p: Problem) -> dict[str, np.ndarray]:
+    total = {parameter: torch.zeros_like(parameter) for parameter in p.module.parameters()}
+    with torch.no_grad():
+        for x, y in p.chunks():
+            add_squares(p.module, x, lambda f, y=y: p.loss.factor(f, y), total)
+    return {
+        name: total[parameter].cpu().numpy() / p.samples for name, parameter in p.parameters.items()
+    }
+
+
+def _by_columns(p: Problem) -> np.ndarray:
+    """The diagonal of ∇²L from its products with all unit vectors, a few at once."""
+    diagonal = np.empty(p.size)
+    for first in range(0, p.size, _COLUMNS_AT_ONCE):
+        rows = np.arange(first, min(first + _COLUMNS_AT_ONCE, p.size))
+        basis = np.zeros((len(rows), p.size))
+        basis[np.arange(len(rows)), rows] = 1
+        diagonal[rows] = p.products(basis)[np.arange(len(rows)), rows]
+    return diagonal
+
+
+def _rescaled(module: nn.Module, factors: dict[str, np.ndarray]) -> nn.Module:
+    """A copy of the module with every weight multiplied by its factor."""
+    rescaled = copy.deepcopy(module)
+    with torch.no_grad():
+        for name, parameter in rescaled.named_parameters():
+            factor = torch.as_tensor(factors[name], device=parameter.device)
+            parameter.copy_(parameter.double() * factor)
+            parameter.grad = None
+    return rescaled
