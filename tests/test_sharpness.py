@@ -200,6 +200,27 @@ def test_parameters_in_float32_are_measured_in_float64():
     assert ft.trace(model, params, data).value == ft.trace(model, exact, data).value
 
 
+@pytest.mark.parametrize("architecture", ["depth4", "sim_bn"])
+def test_the_order_of_the_parameters_names_does_not_matter(architecture):
+    model, data, params, *_ = point(architecture, "softplus", "random", "mse")
+    backwards = dict(reversed(params.items()))
+    assert ft.trace(model, backwards, data) == ft.trace(model, params, data)
+    top, same = (ft.top_eigenvalues(model, p, data, 2) for p in (params, backwards))
+    assert np.array_equal(top.values, same.values)
+
+
+def test_a_larger_eigenvalue_is_not_missed_beside_the_gram_matrixs():
+    """One output weight is 0, and its neuron's cross terms with ∂f/∂W2 ≠ 0 have an eigenvector
+    orthogonal to every ∇f_i; far from interpolation it is the largest."""
+    model = ft.MLP(width=2, activation="linear")
+    data = ft.Dataset(np.eye(2), np.array([0.0, -100.0]))
+    params = {"W1": np.array([[1.0, 0.0], [0.0, 0.0]]), "W2": np.array([1.0, 0.0])}
+    f = jets.outputs(model, params, data.x)
+    expected = np.linalg.eigvalsh(jets.hessian(f, data))[-1]
+    assert expected > 10 * np.linalg.eigvalsh(f.gradient @ f.gradient.T)[-1]
+    assert ft.top_eigenvalue(model, params, data).value == pytest.approx(expected, rel=1e-9)
+
+
 def test_a_registered_activation_has_a_closed_form_too():
     ft.register_activation("test_gelu", lambda t: t * 0.5 * (1 + jnp.tanh(t)))
     model, data = ft.MLP(width=4, depth=3, activation="test_gelu"), cases.data()
@@ -406,6 +427,8 @@ def test_bad_settings_are_refused():
     bad("k must be an integer from 1 to 12", measure=lambda *a, loss: ft.top_eigenvalues(*a, 13))
     bad("k must be an integer from 1 to 12", measure=lambda *a, loss: ft.top_eigenvalues(*a, 0))
     bad("tol must be positive", measure=lambda *a, loss: ft.top_eigenvalue(*a, tol=0))
+    bad("most_products ≥ 2", measure=lambda *a, loss: ft.hutchinson(*a, most_products=1))
+    bad("rtol ≥ 0", measure=lambda *a, loss: ft.xtrace(*a, rtol=np.nan))
     bad("probes and steps must be ≥ 1", measure=lambda *a, loss: ft.spectrum(*a, probes=0))
 
 
@@ -436,4 +459,7 @@ def test_a_users_model_is_checked():
     bad("outputs on the training set are not finite", model=log)
     bad("entries that are not finite", model=log, params={"a": np.nan})
     bad("dict of arrays", model=log, params=[1.0])
+    dot = ft.FunctionModel(lambda p, x: x @ p["w"], lambda d, seed: {"w": np.ones(d + 1)})
+    bad("cannot be applied to these parameters and inputs", model=dot)
+    bad("cannot be applied to these parameters and inputs: 'w'", model=dot, params={"v": 1.0})
     bad("must be real arrays", model=log, params={"a": "one"})

@@ -47,8 +47,9 @@ MOST_COLUMNS = 4096
 # Points × neurons of a block of the trace: larger arrays leave the cache and are paid for in page
 # faults, so that the cost would no longer be linear in width and n.
 _ENTRIES_AT_ONCE = 32_768
-# The share of a random direction in Lanczos's start: no eigenvector is orthogonal to it.
-_RANDOM_SHARE = 1e-2
+# Lanczos starts from the Gram matrix's top eigenvectors, with this share of the next three and of
+# a random direction, so that it does not take a smaller eigenvalue for the largest.
+_SHARE_OF_OTHERS = 0.1
 
 
 def hessian(
@@ -89,6 +90,7 @@ def trace(
     H = FunctionHessian(model, params, data, _checked_loss(loss, data))
     if H.size <= MOST_COLUMNS:
         return _trace_by_columns(H)
+    _check_budget(rtol, most_products)
     return _trace_with_estimate(H, rtol, most_products, generator(seed, "sharpness/trace"))
 
 
@@ -113,6 +115,13 @@ def _checked_loss(loss: str | Loss, data: Dataset) -> Loss:
     kind = resolve_loss(loss)
     kind.check_labels(data.y)
     return kind
+
+
+def _check_budget(rtol: float, most_products: int) -> None:
+    if not rtol >= 0 or not most_products >= 2:
+        raise FlattestError(
+            f"An estimate needs rtol ≥ 0 and most_products ≥ 2, not {rtol!r} and {most_products!r}."
+        )
 
 
 def _trace_by_columns(H: FunctionHessian) -> Measure:
@@ -151,6 +160,7 @@ def hutchinson(
 
     Stops at a standard error ≤ rtol · |trace| or after `most_products` products with ∇²L.
     """
+    _check_budget(rtol, most_products)
     H, rng = hessian(model, params, data, loss), generator(seed, "sharpness/hutchinson")
     estimate = estimators.hutchinson(H.matmat, H.size, rtol, most_products, rng)
     per_layer = {k: float(np.sum(v)) for k, v in H.as_params(estimate.diagonal).items()}
@@ -175,6 +185,7 @@ def xtrace(
     the next round would exceed `most_products` products; where the probes find all of ∇²L's
     range the result is exact.
     """
+    _check_budget(rtol, most_products)
     H, rng = hessian(model, params, data, loss), generator(seed, "sharpness/xtrace")
     value, stderr, products = estimators.xtrace_until(H.matmat, H.size, rtol, most_products, rng)
     return Measure(value, f"xtrace ({products} products)", stderr)
@@ -216,32 +227,40 @@ def top_eigenvalues(
     with np.errstate(over="ignore", invalid="ignore"):
         # ‖Ez‖ for random signs z is of the order of ‖E‖_F ≥ ‖E‖.
         residual_part = np.linalg.norm(H.residual_matvec(probe)) if H.u.any() else 0.0
-        values, lifted = _gram_eigenpairs(H, min(k, H.data.n))
+        values, c = _gram_eigenpairs(H, k + 3)
     if not np.isfinite(residual_part):
         raise _overflow()
-    if residual_part == 0 and not len(lifted):
+    if residual_part == 0 and not len(values):
         _refuse_if_dead(H)
-    if len(lifted) == k and residual_part <= tol * values[0]:
-        return _checked(H, lifted, "gram")
-    start = probe * (_RANDOM_SHARE / np.sqrt(H.size)) + lifted.sum(axis=0)
+    if len(values) >= k and residual_part <= tol * values[0]:
+        return _checked(H, np.array([_lifted(H, row) for row in c[:k]]), "gram")
+    start = _SHARE_OF_OTHERS * probe / np.sqrt(H.size)
+    if len(values):
+        shares = np.where(np.arange(len(values)) < k, 1.0, _SHARE_OF_OTHERS)
+        start += _lifted(H, shares @ c)
     rng = generator(0, "sharpness/lanczos")
     _, vectors = lanczos.top_eigenpairs(H.matvec, start, int(k), tol, rng)
     return _checked(H, vectors, "lanczos")
 
 
 def _gram_eigenpairs(H: Hessian, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """The k largest eigenvalues of the Gauss–Newton part and unit eigenvectors (rows), as far as
-    they are positive; none where there are too many points for the Gram matrix."""
+    """The k largest eigenvalues of the Gauss–Newton part and the eigenvectors (rows) of the n × n
+    Gram matrix, as far as they are positive; none where that matrix is not worth its cost."""
     root, n = np.sqrt(H.w), H.data.n
     if not H.affords_gram:
-        return np.empty(0), np.empty((0, H.size))
+        return np.empty(0), np.empty((0, n))
     gram = H.gram() * root * root[:, None]
     if not np.isfinite(gram).all():
         raise _overflow()
-    values, c = scipy.linalg.eigh(gram, subset_by_index=[n - k, n - 1], check_finite=False)
+    values, c = scipy.linalg.eigh(gram, subset_by_index=[max(n - k, 0), n - 1], check_finite=False)
     positive = values > 1e-12 * max(values[-1], np.finfo(float).tiny)
-    vectors = [_unit(H.vjp(root * column)) for column in c.T[positive][::-1]]
-    return values[positive][::-1], np.array(vectors).reshape(-1, H.size)
+    return values[positive][::-1], c.T[positive][::-1]
+
+
+def _lifted(H: Hessian, c: np.ndarray) -> np.ndarray:
+    """The unit vector along Σ_i c_i √w_i ∇f_i."""
+    v = H.vjp(np.sqrt(H.w) * c)
+    return v / np.linalg.norm(v)
 
 
 def _overflow() -> FlattestError:
@@ -254,10 +273,6 @@ def _signs(size: int) -> np.ndarray:
     signs = generator(0, "sharpness/signs").choice([-1.0, 1.0], size)
     signs.setflags(write=False)
     return signs
-
-
-def _unit(v: np.ndarray) -> np.ndarray:
-    return v / np.linalg.norm(v)
 
 
 def _refuse_if_dead(H: Hessian) -> None:

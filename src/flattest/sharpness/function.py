@@ -28,9 +28,18 @@ class FunctionHessian(Hessian):
         self.x = jnp.asarray(data.x)
         self.theta, self.unravel = ravel_pytree(self.params)
         self.compiled = _compile_once(model)
-        self.f = _checked_outputs(self.compiled.outputs(self.theta, self.params, self.x), data)
+        self.f = self._outputs()
         self.u = loss.slope(self.f, data.y) / data.n
         self.w = loss.curvature(self.f, data.y) / data.n
+
+    def _outputs(self) -> np.ndarray:
+        try:
+            f = self.compiled.outputs(self.theta, self.params, self.x)
+        except (TypeError, ValueError, KeyError, IndexError) as error:
+            raise FlattestError(
+                f"The model cannot be applied to these parameters and inputs: {error}"
+            ) from error
+        return _checked_outputs(f, self.data)
 
     @property
     def size(self):
