@@ -31,12 +31,12 @@ def phase_diagrams(diagrams: Sequence[Diagram]) -> Figure:
 
 def _theorem_line(ax: Axes, diagram: Diagram) -> None:
     """n = d log d, the order of Theorem 3.1's sample size (wen2023), its constant taken as 1."""
-    settings = (diagram.x.setting, diagram.y.setting)
-    if set(settings) != {"n", "d"}:
+    ranges = {axis.setting: axis.values for axis in (diagram.x, diagram.y)}
+    if set(ranges) != {"n", "d"}:
         return
-    d = np.geomspace(*(getattr(diagram, "xy"[settings.index("d")]).values[k] for k in (0, -1)), 50)
-    line = {"d": d, "n": d * np.log(d)}
-    n = getattr(diagram, "xy"[settings.index("n")]).values
-    inside = (line["n"] >= min(n)) & (line["n"] <= max(n))
-    ax.plot(line[settings[0]][inside], line[settings[1]][inside], "w--", label="n = d log d")
+    d = np.geomspace(min(ranges["d"]), max(ranges["d"]), 50)
+    n = d * np.log(d)
+    inside = (n >= min(ranges["n"])) & (n <= max(ranges["n"]))
+    line = {"d": d[inside], "n": n[inside]}
+    ax.plot(line[diagram.x.setting], line[diagram.y.setting], "w--", label="n = d log d")
     ax.legend(loc="lower right", fontsize=8)
