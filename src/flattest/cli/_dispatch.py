@@ -11,7 +11,7 @@ from pathlib import Path
 from flattest.errors import FlattestError, unknown
 
 HERE = Path(__file__).parent
-FIRST = ("table1", "list", "run", "status", "show", "plot", "report", "export")
+FIRST = ("table1", "list", "run", "status", "show", "plot", "report", "serve", "export")
 OVERVIEW = """\
 usage: flattest COMMAND [ARGUMENTS]
 

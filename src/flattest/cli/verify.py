@@ -2,6 +2,7 @@
 
 Every numbered statement of the source papers is a check that can fail: the exit code is 0 when each
 entry has the status the ledger expects (a misprint is expected to fail as printed), else 1.
+Outcomes are kept in the store, where `flattest report` and `flattest serve` find them.
 
 Examples:
 
@@ -25,8 +26,10 @@ from rich.table import Table
 
 from flattest.claims import Claim, Outcome, ledger, verify
 from flattest.claims.markdown import cells, page
-from flattest.cli._options import Json, console, print_json
+from flattest.claims.saved import save
+from flattest.cli._options import DEFAULT_STORE, Json, StoreFolder, console, print_json
 from flattest.errors import FlattestError
+from flattest.store import Store
 
 Pattern = Annotated[
     str,
@@ -50,6 +53,7 @@ def command(
     fast: Fast = False,
     write: Write = None,
     workers: Workers = None,
+    folder: StoreFolder = DEFAULT_STORE,
     as_json: Json = False,
 ) -> int:
     if write and (fast or pattern != "*"):
@@ -62,6 +66,7 @@ def command(
         print_json(outcomes)
     else:
         console().print(table(outcomes))
+    save(outcomes, Store.create(folder).root)
     if write:
         write.write_text(page(outcomes), encoding="utf-8")
     return 0 if all(outcome.as_expected for outcome in outcomes) else 1

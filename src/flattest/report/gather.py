@@ -1,37 +1,27 @@
 """What the page shows, read from a store into plain data."""
 
-import math
-from collections.abc import Iterable
-from typing import Any
+import hashlib
+from collections.abc import Callable, Hashable
+from typing import Any, TypeVar
 
 import msgspec
-import numpy as np
 
 from flattest import runner
-from flattest.errors import FlattestError
-from flattest.experiments import VARIANTS, Experiment, VariantName, experiments
+from flattest.claims import ledger
+from flattest.claims.saved import Checked, saved
+from flattest.experiments import Experiment, VariantName, experiments
 from flattest.experiments.table1 import ROWS, Row, roles
-from flattest.judge import Answer, answer
-from flattest.store import Store, StoredRun
+from flattest.judge import Answer, Finding, answer
+from flattest.report.networks import NetworkView, inside
+from flattest.report.views import CURVES, RunView, view
+from flattest.store import Store, StoredRun, run_key
 
-# Series of a training run that the page draws, and numbers it keeps in all (so that the page
-# stays below 8 MB however many runs the store has).
-CURVES = ("epoch", "train_loss", "train_error", "test_loss", "test_error", "sharpness", "bound")
-NUMBERS_AT_MOST = 1_200_000
+# What the page keeps in all, so that it stays below 8 MB however many runs the store has.
+NUMBERS_AT_MOST = 2_800_000
 POINTS_AT_LEAST = 40
+NETWORK_BYTES_AT_MOST = 2_000_000
 
-
-class RunView(msgspec.Struct, frozen=True):
-    """One run as the page shows it; a broken one has a sentence and no series."""
-
-    key: str
-    seed: int
-    status: str
-    sentence: str
-    progress: float
-    seconds: float
-    machine: str
-    series: dict[str, list[float | None]]
+T = TypeVar("T")
 
 
 class VerdictView(msgspec.Struct, frozen=True):
@@ -40,7 +30,7 @@ class VerdictView(msgspec.Struct, frozen=True):
 
 
 class Panel(msgspec.Struct, frozen=True):
-    """One experiment at one scale."""
+    """One experiment at one scale; `runs` are the keys of its runs, `seeds` how many it asks."""
 
     name: str
     paper: str
@@ -49,8 +39,9 @@ class Panel(msgspec.Struct, frozen=True):
     notes: str
     variant: str
     settings: dict[str, Any]
+    seeds: int
     verdicts: list[VerdictView]
-    runs: list[RunView]
+    runs: list[str]
 
 
 class Table1Row(msgspec.Struct, frozen=True):
@@ -62,61 +53,199 @@ class Table1Row(msgspec.Struct, frozen=True):
     panels: dict[str, str]
 
 
-class Page(msgspec.Struct, frozen=True):
-    """Everything on the page. `others` are runs of experiments that are not in the registry."""
+class ClaimView(msgspec.Struct, frozen=True):
+    """An entry of the ledger; `checked` is its outcome where the store has one."""
+
+    id: str
+    paper: str
+    source: str
+    statement: str
+    evidence: str
+    reading: str
+    expected: str
+    checked: Checked | None
+
+
+class Outline(msgspec.Struct, frozen=True):
+    """All but the runs themselves, of which there is a mark each that changes when they do.
+
+    `others` are runs of experiments that are not in the registry; `problem` says what of the
+    store cannot be shown at all.
+    """
 
     table1: list[Table1Row]
     panels: list[Panel]
-    others: list[RunView]
+    others: list[str]
+    marks: dict[str, str]
+    problem: str = ""
+
+
+class Page(msgspec.Struct, frozen=True):
+    """Everything on the page."""
+
+    outline: Outline
+    runs: dict[str, RunView]
+    networks: dict[str, NetworkView]
+    claims: list[ClaimView]
 
 
 def gather(store: Store) -> Page:
     """The page's content: Table 1 as it stands, every panel that has runs, and the rest."""
-    runs = {run.key: run for run in store.runs()}
-    wanted = [
-        (e, variant)
-        for e in experiments().values()
-        for variant in VARIANTS
-        if _has(e, variant, runs)
-    ]
-    points = _points_a_run(len(runs))
-    panels = [_panel(e, variant, store, runs, points) for e, variant in wanted]
-    shown = {run.key for panel in panels for run in panel.runs}
-    others = [_view(run, points) for key, run in runs.items() if key not in shown]
-    return Page(_table1(store, {(p.name, p.variant) for p in panels}), panels, others)
+    return Reader(store).page()
 
 
-def _has(e: Experiment, variant: VariantName, runs: dict[str, StoredRun]) -> bool:
-    return not runs.keys().isdisjoint(e.variant(variant).keys())
+class Reader:
+    """Reads a store, and when asked again only what has changed."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._known: dict[tuple[str, Hashable], tuple[Hashable, Any]] = {}
+
+    def page(self) -> Page:
+        runs = {run.key: run for run in self.store.runs()}
+        stamps = {key: _stamp(run) for key, run in runs.items()}
+        points = _points_a_run(len(runs))
+        views = {
+            key: self._remembered("view", key, (stamps[key], points), view, run, points)
+            for key, run in runs.items()
+        }
+        panels = self._panels(runs, stamps)
+        networks = self._networks(runs, stamps)
+        claims, problem = self._claims()
+        shown = {key for panel in panels for key in panel.runs}
+        outline = Outline(
+            table1=self._table1(panels, stamps),
+            panels=panels,
+            others=[key for key in runs if key not in shown],
+            marks={key: _mark(views[key], networks.get(key)) for key in runs},
+            problem=problem,
+        )
+        return Page(outline, views, networks, claims)
+
+    def _remembered(
+        self, what: str, key: Hashable, stamp: Hashable, make: Callable[..., T], *arguments: Any
+    ) -> T:
+        """What `make` returns, made again only if the stamp has changed."""
+        before = self._known.get((what, key))
+        if before is None or before[0] != stamp:
+            before = self._known[what, key] = (stamp, make(*arguments))
+        return before[1]
+
+    def _panels(self, runs: dict[str, StoredRun], stamps: dict[str, Hashable]) -> list[Panel]:
+        panels = []
+        for (name, variant), keys in _by_panel(runs).items():
+            e = experiments()[name]
+            needed = [k for n in e.variant(variant).needs for k in _keys(n, variant)]
+            stamp = tuple(stamps.get(key) for key in (*keys, *needed))
+            where = (name, variant)
+            panels.append(
+                self._remembered("panel", where, stamp, _panel, e, variant, self.store, keys)
+            )
+        return panels
+
+    def _table1(self, panels: list[Panel], stamps: dict[str, Hashable]) -> list[Table1Row]:
+        """The rows whose runs the store has, at the larger scale where it has both."""
+        by_name = {(panel.name, panel.variant): panel for panel in panels}
+        found = []
+        for row in ROWS:
+            names = {role: e.name for role, e in roles(row).items()}
+            for variant in ("full", "quick"):
+                if all((name, variant) in by_name for name in names.values()):
+                    keys = [k for name in names.values() for k in by_name[name, variant].runs]
+                    stamp = tuple(stamps[key] for key in keys)
+                    make = (_row, row, variant, names, self.store)
+                    found.append(self._remembered("row", row.title, (variant, stamp), *make))
+                    break
+        return found
+
+    def _networks(
+        self, runs: dict[str, StoredRun], stamps: dict[str, Hashable]
+    ) -> dict[str, NetworkView]:
+        """The insides of as many networks as the page has room for, low seeds first."""
+        found: dict[str, NetworkView] = {}
+        size = 0
+        for key, run in sorted(runs.items(), key=lambda item: item[1].seed):
+            if size > NETWORK_BYTES_AT_MOST:
+                break
+            stamp = (stamps[key], len(run.checkpoints()))
+            network = self._remembered("network", key, stamp, _inside, run)
+            if network is not None:
+                found[key] = network
+                size += network.size
+        return found
+
+    def _claims(self) -> tuple[list[ClaimView], str]:
+        try:
+            outcomes, problem = saved(self.store.root), ""
+        except ValueError as error:
+            outcomes, problem = {}, str(error)
+        entries = [
+            ClaimView(
+                c.id,
+                c.paper,
+                c.source,
+                c.statement,
+                c.evidence,
+                c.reading or "",
+                c.expected,
+                outcomes.get(c.id),
+            )
+            for c in ledger()
+        ]
+        return entries, problem
+
+
+def _stamp(run: StoredRun) -> Hashable:
+    """Different when anything of the run that the page shows is."""
+    try:
+        found = (run.folder / "series.npz").stat()
+        file = (found.st_mtime_ns, found.st_size)
+    except OSError:
+        file = None
+    return (run.status, run.sentence, run.progress, run.seconds, file)
+
+
+def _mark(run: RunView, network: NetworkView | None) -> str:
+    data = msgspec.json.encode([run, network])
+    return hashlib.blake2b(data, digest_size=6).hexdigest()
 
 
 def _points_a_run(count: int) -> int:
     return max(POINTS_AT_LEAST, NUMBERS_AT_MOST // (len(CURVES) * max(1, count)))
 
 
-def _table1(store: Store, present: set[tuple[str, str]]) -> list[Table1Row]:
-    """The rows whose runs the store has, at the larger scale where it has both."""
-    found = []
-    for row in ROWS:
-        names = {role: e.name for role, e in roles(row).items()}
-        for variant in ("full", "quick"):
-            if all((name, variant) in present for name in names.values()):
-                found.append(_row(row, variant, names, store))
-                break
+def _by_panel(runs: dict[str, StoredRun]) -> dict[tuple[str, VariantName], list[str]]:
+    """The keys of each experiment's runs, by seed; experiments in the registry's order.
+
+    Its own seeds are found whoever asked for them first, further ones by their label.
+    """
+    further: dict[str, list[StoredRun]] = {}
+    for run in runs.values():
+        further.setdefault(run.label, []).append(run)
+    found: dict[tuple[str, VariantName], list[str]] = {}
+    variants: tuple[tuple[VariantName, str], ...] = (("quick", ":quick"), ("full", ""))
+    for e in experiments().values():
+        for variant, suffix in variants:
+            if variant == "quick" and e.quick.task == e.full.task:
+                continue
+            own = _keys(e.name, variant)
+            task, labelled = e.variant(variant).task, further.get(e.name + suffix, ())
+            more = [
+                run.key
+                for run in sorted(labelled, key=lambda run: run.seed)
+                if run.key not in own and run_key(task, run.seed) == run.key
+            ]
+            keys = [key for key in own if key in runs] + more
+            if keys:
+                found[e.name, variant] = keys
     return found
 
 
-def _row(row: Row, variant: VariantName, names: dict[str, str], store: Store) -> Table1Row:
-    setup = row.full if variant == "full" else row.quick
-    found = answer(setup, roles(row), variant, store)
-    return Table1Row(row.title, row.theorem, variant, row.paper, found, names)
+def _keys(name: str, variant: VariantName) -> list[str]:
+    return experiments()[name].variant(variant).keys()
 
 
-def _panel(
-    e: Experiment, variant: VariantName, store: Store, runs: dict[str, StoredRun], points: int
-) -> Panel:
-    asked = e.variant(variant).keys()
-    here = [runs[key] for key in asked if key in runs]
+def _panel(e: Experiment, variant: VariantName, store: Store, keys: list[str]) -> Panel:
     return Panel(
         name=e.name,
         paper=e.paper,
@@ -125,52 +254,34 @@ def _panel(
         notes=e.notes,
         variant=variant,
         settings=msgspec.to_builtins(e.variant(variant).task),
+        seeds=e.variant(variant).seeds,
         verdicts=_verdicts(e, variant, store),
-        runs=[_view(run, points) for run in here],
+        runs=keys,
     )
 
 
 def _verdicts(e: Experiment, variant: VariantName, store: Store) -> list[VerdictView]:
     try:
         judged = runner.judge(e, variant, store)
-    except FlattestError as error:
+    except Exception as error:
         # What cannot be judged (a run it compares with is missing or broken) is said, not hidden.
-        return [VerdictView(False, str(error))]
+        return [VerdictView(False, f"Cannot be judged: {error}")]
     return [VerdictView(v.met, v.sentence) for v in judged.verdicts]
 
 
-def _view(run: StoredRun, points: int) -> RunView:
+def _row(row: Row, variant: VariantName, names: dict[str, str], store: Store) -> Table1Row:
+    setup = row.full if variant == "full" else row.quick
     try:
-        series = {name: _rounded(_thinned(values, points)) for name, values in _drawn(run).items()}
-        status, sentence, machine = run.status, run.sentence, _machine(run)
-    except FlattestError as error:
-        series, status, sentence, machine = {}, "broken", str(error), ""
-    return RunView(run.key, run.seed, status, sentence, run.progress, run.seconds, machine, series)
+        found = answer(setup, roles(row), variant, store)
+    except Exception as error:
+        unknown = Finding(None, 1.0, 0.0, 1.0, f"Cannot be judged: {error}")
+        found = Answer(setup.name, "undetermined", unknown, unknown)
+    return Table1Row(row.title, row.theorem, variant, row.paper, found, names)
 
 
-def _drawn(run: StoredRun) -> dict[str, np.ndarray]:
-    series = {name: np.asarray(values, float) for name, values in run.series().items()}
-    if "epoch" in series:
-        return {name: series[name] for name in CURVES if name in series}
-    return {
-        name: np.atleast_1d(values).ravel()
-        for name, values in series.items()
-        if values.size <= 20_000
-    }
-
-
-def _machine(run: StoredRun) -> str:
-    made = run.provenance()
-    return "" if made is None else f"{made.machine}, {made.cores} cores"
-
-
-def _thinned(values: np.ndarray, points: int) -> np.ndarray:
-    """At most `points` of the values, evenly taken, the first and the last among them."""
-    if len(values) <= points:
-        return values
-    return values[np.unique(np.linspace(0, len(values) - 1, points).round().astype(int))]
-
-
-def _rounded(values: Iterable[float]) -> list[float | None]:
-    """Five significant digits; None for what JSON cannot say."""
-    return [float(f"{value:.5g}") if math.isfinite(value) else None for value in values]
+def _inside(run: StoredRun) -> NetworkView | None:
+    """The network, None for one that cannot be read (its run says so, or shows its curves)."""
+    try:
+        return inside(run)
+    except Exception:
+        return None

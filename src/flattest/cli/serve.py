@@ -1,0 +1,25 @@
+"""Show the page of the store live in a browser, on this machine only, while runs go on.
+
+The page is that of `flattest report`. It follows the runs as they progress, and finds its way back
+when the server is started again. Nothing can be changed through it.
+
+Examples:
+
+    flattest serve                 http://127.0.0.1:8421/
+    flattest serve --port 0        any free port
+"""
+
+import threading
+
+from flattest.cli._options import DEFAULT_STORE, StoreFolder, console
+from flattest.report.server import serving
+
+
+def command(folder: StoreFolder = DEFAULT_STORE, port: int = 8421) -> int:
+    with serving(folder, port) as server:
+        console().print(f"The page: {server.address} (Ctrl-C ends it)")
+        try:
+            threading.Event().wait()
+        except KeyboardInterrupt:
+            return 0
+    return 0

@@ -1,0 +1,84 @@
+"""The page as one HTML document that needs no other file and no other host."""
+
+import base64
+import functools
+import gzip
+import hashlib
+from importlib import resources
+
+import msgspec
+import plotly.offline
+
+from flattest.report.gather import Page
+
+SCRIPTS = (
+    "elements.js",
+    "figures.js",
+    "front.js",
+    "panels.js",
+    "univariate.js",
+    "network.js",
+    "ledger.js",
+    "main.js",
+)
+
+
+def render(page: Page, live: bool = False) -> str:
+    """The page; where it is `live`, it asks the server that sent it for news."""
+    parts = {
+        "policy": policy(live),
+        "live": "yes" if live else "no",
+        "style": _asset("page.css"),
+        "script": script(),
+        "plotly": packed_plotly(),
+        "data": _packed(msgspec.json.encode(page)),
+    }
+    document = _asset("page.html")
+    for name, text in parts.items():
+        document = document.replace(f"/*{{{name}}}*/", text)
+    return document
+
+
+def policy(live: bool) -> str:
+    """What the page may do: run its own scripts, draw, and where live ask its own server.
+
+    Plotly writes style elements of its own, which only 'unsafe-inline' admits.
+    """
+    scripts = " ".join(_hash(text) for text in (script(), plotly_script()))
+    server = "'self'" if live else "'none'"
+    return (
+        f"default-src 'none'; script-src {scripts}; style-src 'unsafe-inline'; "
+        f"img-src data: blob:; connect-src {server}; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+@functools.cache
+def script() -> str:
+    """The page's own scripts as one. A literal </script> inside it would end it."""
+    return "\n".join(map(_asset, SCRIPTS)).replace("</script", "<\\/script")
+
+
+@functools.cache
+def plotly_script() -> str:
+    return plotly.offline.get_plotlyjs()
+
+
+def _hash(text: str) -> str:
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"
+
+
+@functools.cache
+def packed_plotly() -> str:
+    return _packed(plotly_script().encode())
+
+
+def _packed(data: bytes) -> str:
+    """Compressed, as base64: letters and digits only, whatever the store contains."""
+    return base64.b64encode(gzip.compress(data, compresslevel=6, mtime=0)).decode()
+
+
+def _asset(name: str) -> str:
+    found = resources.files("flattest.report").joinpath("page", name)
+    return found.read_text(encoding="utf-8")

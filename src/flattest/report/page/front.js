@@ -1,0 +1,44 @@
+const EPOCH = { title: "epoch", log: true };
+
+function table1(rows) {
+  const head = ["Architecture", "All flattest minimizers generalize", "1-SAM generalizes", "Answer"];
+  const body = rows.map(({ title, theorem, variant, paper, answer }) => {
+    const cell = (finding, printed) => make("span", { title: finding.sentence }, mark(finding.holds), " ",
+      finding.holds !== null && finding.holds !== printed ? make("span", { class: "missed" }, "(the paper differs) ") : null,
+      make("span", { class: "dim" }, finding.sentence));
+    return row(head, [title, make("br"), make("span", { class: "dim" }, `${theorem}; ${variant} runs`)],
+      cell(answer.flattest_generalize, paper[0]), cell(answer.algorithm_generalizes, paper[1]), answer.scenario);
+  });
+  return grid(head, body, { caption: "Table 1 of wen2023 as the runs of this store have it" });
+}
+
+// One scenario: the sharpness falling to its certified bound, and the test error.
+function scenario(page, place) {
+  const runsOf = (role) => {
+    const panel = page.outline.panels.find((p) => p.name === place.panels[role] && p.variant === place.variant);
+    return (panel?.runs ?? []).map((key) => page.runs[key]);
+  };
+  const groups = [["1-SAM", runsOf("algorithm")], ["gradient descent", runsOf("baseline")]].filter(([, runs]) => runs.length);
+  if (!groups.some(([, runs]) => runs.some((run) => run.series.epoch))) {
+    return make("section", { class: "card" }, make("h3", {}, place.title), make("p", { class: "dim" }, "No curves yet."));
+  }
+  const draw = (series, title, log) => plot({
+    id: `front-${place.title}-${series}`, title, traces: () => epochs(groups, series), axes: () => ({ x: EPOCH, y: { log } }),
+  });
+  return make("section", { class: "card" }, make("h3", {}, `${place.title}: ${place.answer.scenario}`),
+    draw("sharpness", "Sharpness Tr ∇²L", true), draw("test_error", "Test error", false));
+}
+
+function atWork(page) {
+  const runs = Object.values(page.runs).filter((run) => run.status === "running");
+  const waiting = Object.values(page.runs).filter((run) => run.status === "pending").length;
+  if (!runs.length && !waiting) return null;
+  const bar = (run) => make("li", {}, `${run.label} seed ${run.seed}: ${(100 * run.progress).toFixed(0)} %${last(run)}`,
+    make("progress", { max: 1, value: run.progress, "aria-label": `${run.label} seed ${run.seed}` }));
+  return [make("ul", {}, runs.map(bar)), waiting ? make("p", { class: "dim" }, `${waiting} more are waiting.`) : null];
+}
+
+function last(run) {
+  const at = (name) => run.series[name]?.at(-1);
+  return at("train_loss") === undefined ? "" : `, loss ${shortNumber(at("train_loss"))}, sharpness ${shortNumber(at("sharpness"))}`;
+}

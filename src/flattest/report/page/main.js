@@ -1,0 +1,114 @@
+const ORDER = ["wen2023", "vardhan2026", "mulayoff2021"];
+
+// The sections in order: id, title, what it shows, and what it depends on.
+function sections(page) {
+  const { outline, runs, networks: insides } = page;
+  const marked = (keys) => keys.map((key) => outline.marks[key]);
+  const tableRuns = outline.panels.filter((panel) => panel.paper === "table1").flatMap((panel) => panel.runs);
+  const work = atWork(page), inner = Object.keys(insides);
+  const rank = (paper) => (ORDER.includes(paper) ? ORDER.indexOf(paper) : ORDER.length);
+  const papers = [...new Set(outline.panels.map((panel) => panel.paper))].filter((paper) => paper !== "table1").sort((a, b) => rank(a) - rank(b));
+  const panelsOf = (paper) => outline.panels.filter((panel) => panel.paper === paper);
+  const cards = (paper) => panelsOf(paper).map((panel) => ({ signature: [panel, marked(panel.runs)], id: `${panel.name}-${panel.variant}`,
+    build: () => panelCard(panel, panel.runs.map((key) => runs[key])) }));
+  const odd = outline.others.map((key) => runs[key]).filter(Boolean);
+  return [
+    work && { id: "work", title: "At work", signature: Date.now(), build: () => work },
+    outline.table1.length && { id: "table1", title: "Table 1", signature: [outline.table1, marked(tableRuns)],
+      build: () => [table1(outline.table1), make("div", { class: "scenarios" }, outline.table1.map((place) => scenario(page, place)))] },
+    ...papers.map((paper) => ({ id: paper, title: paper, cards: cards(paper) })),
+    inner.length && { id: "inside", title: "Inside a network", signature: marked(inner), build: () => networks(page) },
+    panelsOf("table1").length && { id: "table1-runs", title: "Runs behind Table 1", cards: cards("table1") },
+    page.claims.length && { id: "claims", title: "Claims", signature: outline.problem, build: () => claims(page.claims, outline.problem) },
+    odd.length && { id: "others", title: "Other runs", signature: marked(outline.others), build: () => others(odd) },
+  ].filter(Boolean);
+}
+
+function others(runs) {
+  return [make("p", {}, `${runs.length} runs of experiments that this flattest does not know.`), troubles(runs)];
+}
+
+// Puts the wanted children into a parent, keeping those whose signature is the same.
+function fill(parent, wanted) {
+  const before = new Map([...parent.children].map((child) => [child.dataset.part, child]));
+  const after = wanted.map(({ id, signature, build }) => {
+    const text = JSON.stringify(signature), old = before.get(id);
+    if (old && old.signature === text) return old;
+    const element = build();
+    element.dataset.part = id;
+    element.signature = text;
+    return element;
+  });
+  if (after.length !== parent.children.length || after.some((child, i) => child !== parent.children[i])) parent.replaceChildren(...after);
+}
+
+function section(asked) {
+  const element = make("section", { id: asked.id }, make("h2", {}, asked.title));
+  if (asked.cards) {
+    const holder = make("div");
+    element.append(holder);
+    fill(holder, asked.cards);
+  } else {
+    element.append(...[asked.build()].flat(2).filter(Boolean));
+  }
+  return element;
+}
+
+function show(page) {
+  const main = document.getElementById("main"), focused = document.activeElement?.id, found = sections(page);
+  // Sections made of cards stay, and their cards are renewed one by one.
+  fill(main, found.map((asked) => ({ id: asked.id, signature: asked.cards ? asked.id : asked.signature, build: () => section(asked) })));
+  found.filter((asked) => asked.cards).forEach((asked) => fill(document.getElementById(asked.id).lastElementChild, asked.cards));
+  document.getElementById("nav").replaceChildren(...found.map(({ id, title }) => make("a", { href: `#${id}` }, title)));
+  if (!found.some(({ id }) => !["claims"].includes(id))) main.prepend(make("p", {}, "This store has no runs yet."));
+  if (focused && document.activeElement?.id !== focused) document.getElementById(focused)?.focus({ preventScroll: true });
+}
+
+// Asks the server for news; after a silence of the server, until it answers again.
+const POLL = 1000, AT_ONCE = 6;
+
+async function news(page, tag) {
+  const answer = await fetch("live", { headers: tag ? { "If-None-Match": tag } : {}, cache: "no-store" });
+  if (answer.status === 304) return tag;
+  if (!answer.ok) throw new Error(`the server answered ${answer.status}`);
+  const outline = await answer.json();
+  const stale = Object.keys(outline.marks).filter((key) => outline.marks[key] !== page.outline.marks[key]);
+  for (let i = 0; i < stale.length; i += AT_ONCE) await Promise.all(stale.slice(i, i + AT_ONCE).map((key) => renew(page, key)));
+  for (const key of Object.keys(page.runs)) if (!(key in outline.marks)) { delete page.runs[key]; delete page.networks[key]; }
+  page.outline = outline;
+  show(page);
+  return answer.headers.get("ETag");
+}
+
+async function renew(page, key) {
+  const answer = await fetch(`run/${encodeURIComponent(key)}`, { cache: "no-store" });
+  if (!answer.ok) throw new Error(`the server answered ${answer.status}`);
+  const { run, network: inner } = await answer.json();
+  page.runs[key] = run;
+  if (inner) page.networks[key] = inner;
+}
+
+async function follow(page) {
+  const status = document.getElementById("connection");
+  for (let tag = null; ;) {
+    let said = "Live: this page follows the store.";
+    try {
+      tag = await news(page, tag);
+    } catch {
+      tag = null;
+      said = "The server does not answer; this page shows what there was and keeps trying.";
+    }
+    if (status.textContent !== said) status.textContent = said;
+    await new Promise((wake) => setTimeout(wake, POLL));
+  }
+}
+
+unzipped("data").then((text) => {
+  const page = JSON.parse(text);
+  document.getElementById("data").remove();
+  show(page);
+  document.body.dataset.ready = "yes";
+  if (document.body.dataset.live === "yes") follow(page);
+}).catch((error) => {
+  document.getElementById("main").replaceChildren(make("p", { class: "missed" }, `The page cannot be read: ${error.message}`));
+});

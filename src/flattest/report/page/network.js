@@ -1,0 +1,120 @@
+const DOES = ["generalizes", "mixed", "memorizes", "silent"];
+const DOES_COLOURS = [BLUE, SKY, VERMILION, "#888888"];
+
+// The first layer of a network at its checkpoints.
+function networks(page) {
+  const keys = Object.keys(page.networks).filter((key) => page.runs[key]);
+  if (!keys.length) return null;
+  keys.sort((a, b) => nameOf(page.runs[a]).localeCompare(nameOf(page.runs[b])));
+  const holder = make("div");
+  const show = () => holder.replaceChildren(...network(choice("network-run", keys[0]), page));
+  if (!keys.includes(choice("network-run", keys[0]))) chosen.delete("network-run");
+  const select = selection("network-run", "run", keys.map((key) => [key, nameOf(page.runs[key])]), show);
+  show();
+  return [make("p", {}, "A neuron memorizes where more than half of its squared activation comes from one training point. It generalizes where more than half of its squared weights lie on the inputs that the label depends on. It is silent where it is 0 on every training point."),
+    make("div", { class: "controls" }, select), holder];
+}
+
+function nameOf(run) {
+  return `${run.label}, seed ${run.seed}`;
+}
+
+function network(key, page) {
+  const seen = page.networks[key], moments = seen.moments, last = moments.length - 1;
+  const at = () => moments[Math.min(choice("network-epoch", last), last)];
+  const weights = make("canvas", { role: "img", id: "network-weights" }), active = make("canvas", { role: "img", id: "network-active" });
+  const told = make("p", { id: "network-told", role: "status" }), table = make("div");
+  const parts = partsPlot(seen, at, page.runs[key].series), points = pointsPlot(seen, at);
+  const draw = () => {
+    paintWeights(weights, seen, at());
+    paintActive(active, seen, at());
+    told.textContent = summary(seen, at());
+    table.replaceChildren(largest(at()));
+  };
+  const move = slider("network-epoch", "checkpoint", moments.length, last, (i) => `epoch ${moments[i].epoch}`, () => { draw(); parts.redraw(); points.redraw(); });
+  draw();
+  return [make("div", { class: "controls" }, move), told, legend(),
+    make("div", { class: "pictures" },
+      make("figure", {}, weights, make("figcaption", { class: "dim" }, `W1: ${seen.neurons} neurons (rows, the strip on the left says what they do) × ${seen.inputs} inputs; blue positive, orange negative`)),
+      make("figure", {}, active, make("figcaption", { class: "dim" }, `Active (dark) on the training points: the same rows × ${seen.points} points, ${seen.relevant ? "by the signs of x[1] and x[2]" : "by label"}`)),
+      make("div", {}, parts, points)),
+    table];
+}
+
+function legend() {
+  return make("p", {}, DOES.map((name, i) => {
+    const swatch = make("span", { class: "swatch" });
+    swatch.style.background = DOES_COLOURS[i];
+    return make("span", { class: "key" }, swatch, `${name} `);
+  }));
+}
+
+function summary({ width }, { epoch, counts, shares, points_a_neuron: points }) {
+  const parts = DOES.map((name, i) => (counts[i] ? `${counts[i]} ${name} (${(100 * shares[i]).toFixed(0)} % of the output)` : null)).filter(Boolean);
+  return `Epoch ${epoch}: of ${width} neurons ${parts.join(", ")}; a neuron serves ${points.toFixed(1)} training points on average.`;
+}
+
+function paint(canvas, columns, rows, does, colour) {
+  const strip = Math.max(1, Math.round(columns / 25));
+  canvas.width = columns + strip;
+  canvas.height = rows;
+  const context = canvas.getContext("2d"), image = context.createImageData(columns + strip, rows);
+  for (let i = 0; i < rows; i++) {
+    for (let j = 0; j < columns + strip; j++) {
+      const rgb = j < strip ? hex(DOES_COLOURS[does[i]]) : colour(i, j - strip);
+      image.data.set([...rgb, 255], 4 * (i * (columns + strip) + j));
+    }
+  }
+  context.putImageData(image, 0, 0);
+}
+
+function hex(text) {
+  return [1, 3, 5].map((i) => parseInt(text.slice(i, i + 2), 16));
+}
+
+function paintWeights(canvas, seen, moment) {
+  const values = new Int8Array(bytesOf(moment.weights).buffer), [up, down] = [hex(BLUE), hex(ORANGE)];
+  paint(canvas, seen.inputs, seen.neurons, moment.does, (i, j) => {
+    const value = values[i * seen.inputs + j] / 127, end = value > 0 ? up : down;
+    // The square root shows small weights beside large ones.
+    return end.map((channel) => Math.round(255 + (channel - 255) * Math.sqrt(Math.abs(value))));
+  });
+  canvas.setAttribute("aria-label", `First-layer weights at epoch ${moment.epoch}, up to ${shortNumber(moment.scale)}. ${summary(seen, moment)}`);
+}
+
+function paintActive(canvas, seen, moment) {
+  const bits = bytesOf(moment.active);
+  const on = (i, j) => { const place = i * seen.points + j; return (bits[place >> 3] >> (7 - (place & 7))) & 1; };
+  paint(canvas, seen.points, seen.neurons, moment.does, (i, j) => (on(i, j) ? [60, 60, 60] : [250, 250, 250]));
+  let count = 0;
+  for (let i = 0; i < seen.neurons; i++) for (let j = 0; j < seen.points; j++) count += on(i, j);
+  canvas.setAttribute("aria-label", `Activation pattern at epoch ${moment.epoch}: ${(100 * count / (seen.neurons * seen.points)).toFixed(0)} % of the pairs of neuron and training point are active.`);
+}
+
+function partsPlot(seen, at, { epoch, test_error: error }) {
+  const x = seen.moments.map((m) => Math.max(m.epoch, 1));
+  return plot({
+    id: "network-parts", title: "Part of the output, and the test error",
+    traces: () => [...DOES.slice(0, 3).map((name, i) => line(name, x, seen.moments.map((m) => m.shares[i]), DOES_COLOURS[i], { mode: "lines+markers", dash: DASHES[i] })),
+      ...(epoch && error ? [line("test error", fromOne(epoch), error, ink().ink)] : []), here(at(), 1)],
+    axes: () => ({ x: EPOCH, y: { range: [-0.02, 1.02] } }),
+  });
+}
+
+function pointsPlot(seen, at) {
+  return plot({
+    id: "network-points", title: "Training points a neuron serves",
+    traces: () => [line("points", seen.moments.map((m) => Math.max(m.epoch, 1)), seen.moments.map((m) => m.points_a_neuron), GREEN, { mode: "lines+markers" }),
+      here(at(), Math.max(...seen.moments.map((m) => m.points_a_neuron)))],
+    axes: () => ({ x: EPOCH, y: { rangemode: "tozero" } }), legend: false,
+  });
+}
+
+function here({ epoch }, height) {
+  return line("shown", Array(2).fill(Math.max(epoch, 1)), [0, height], ink().ink, { dash: "dot", hoverinfo: "skip" });
+}
+
+function largest(moment) {
+  const head = ["neuron", "W1[1]", "W1[2]", "‖W1[3:d]‖"];
+  return grid(head, moment.largest.map((values, i) => row(head, `no. ${i + 1} by norm`, ...values.map(shortNumber))), { caption: "The neurons of largest norm, as in Figure 2b of wen2023" });
+}

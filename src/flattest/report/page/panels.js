@@ -1,0 +1,185 @@
+// More runs than this are drawn as their median and range.
+const MANY = 12;
+const CURVES = [
+  ["sharpness", "Sharpness Tr ∇²L", true],
+  ["test_error", "Test error", false],
+  ["train_loss", "Training loss", true],
+  ["test_loss", "Test loss", true],
+];
+
+function epochs(groups, series) {
+  return groups.flatMap(([name, runs], index) => {
+    const drawn = runs.filter((run) => run?.series.epoch && run.series[series]);
+    const colour = COLOURS[index % COLOURS.length], dash = DASHES[index % DASHES.length];
+    return [...(drawn.length > MANY ? band(name, drawn, series, colour) : each(name, drawn, series, colour, dash)), ...bound(drawn, series, index)];
+  });
+}
+
+// A logarithmic axis has no place for epoch 0.
+function fromOne(epoch) {
+  return epoch.map((e) => Math.max(e, 1));
+}
+
+function each(name, runs, series, colour, dash) {
+  return runs.map((run, i) => line(`${name}, seed ${run.seed}`, fromOne(run.series.epoch), run.series[series], colour,
+    { dash, legendgroup: name, showlegend: i === 0, ...(i === 0 ? { name } : {}), hovertemplate: `seed ${run.seed}<br>epoch %{x}<br>%{y:.4g}<extra></extra>` }));
+}
+
+function band(name, runs, series, colour) {
+  const length = Math.min(...runs.map((run) => run.series.epoch.length));
+  const x = fromOne(runs[0].series.epoch.slice(0, length));
+  const sorted = x.map((_, i) => runs.map((run) => run.series[series][i]).filter((v) => v !== null).sort((a, b) => a - b));
+  const edge = (pick, more) => line(name, x, sorted.map(pick), colour, { showlegend: false, hoverinfo: "skip", ...more, line: { width: 0, color: colour } });
+  return [edge((v) => v[0] ?? null), edge((v) => v.at(-1) ?? null, { fill: "tonexty", fillcolor: `${colour}33` }),
+    line(`${name}, median and range of ${runs.length} seeds`, x, sorted.map((v) => v[v.length >> 1] ?? null), colour)];
+}
+
+function bound(runs, series, index) {
+  const found = runs.find((run) => series === "sharpness" && (run.series.bound?.at(-1) ?? null) !== null);
+  if (!found || index > 0) return [];
+  return [line("certified lower bound", fromOne(found.series.epoch), found.series.bound, ink().ink, { dash: "dash" })];
+}
+
+// The runs of a panel that are shown, and the controls that choose them.
+function seeds(id, runs, changed) {
+  const usable = runs.filter((run) => Object.keys(run.series).length);
+  if (usable.length <= MANY) {
+    return {
+      shown: () => usable.filter((run) => choice(`${id}-seed-${run.key}`, true)),
+      controls: usable.length > 1 ? usable.map((run) => checkbox(`${id}-seed-${run.key}`, `seed ${run.seed}`, true, changed)) : [],
+    };
+  }
+  const options = [["all", `all ${usable.length}: median and range`], ...usable.map((run) => [run.key, `seed ${run.seed}`])];
+  return {
+    shown: () => usable.filter((run) => [run.key, "all"].includes(choice(`${id}-seed`, "all"))),
+    controls: [selection(`${id}-seed`, "seeds", options, changed)],
+  };
+}
+
+function trainingPanel(id, runs) {
+  const boxes = [], redraw = () => boxes.forEach((box) => box.redraw());
+  const { shown, controls } = seeds(id, runs, redraw);
+  const log = () => choice(`${id}-log`, true), x = () => ({ title: "epoch", log: choice(`${id}-logx`, true) });
+  for (const [series, title, logarithmic] of CURVES) {
+    if (!runs.some((run) => run.series[series]?.some((v) => v !== null))) continue;
+    boxes.push(plot({
+      id: `${id}-${series}`, title, traces: () => epochs([["seeds", shown()]], series),
+      axes: () => ({ x: x(), y: { log: log() && logarithmic } }),
+    }));
+  }
+  return [make("div", { class: "controls" }, controls, checkbox(`${id}-log`, "logarithmic values", true, redraw),
+    checkbox(`${id}-logx`, "logarithmic epochs", true, redraw)), make("div", { class: "curves" }, boxes)];
+}
+
+// vardhan2026: flatness against population loss, coloured by correlation.
+function scatterPanel(id, runs) {
+  const boxes = [], redraw = () => boxes.forEach((box) => box.redraw());
+  const { shown, controls } = seeds(id, runs, redraw);
+  const log = () => choice(`${id}-log`, true);
+  for (const [x, y, title] of [["flatness", "population_loss", "Minimizer of ‖a‖ₚᵖ, Eq. (3)"],
+    ["weighted_flatness", "weighted_population_loss", "Minimizer of the flatness itself"]]) {
+    boxes.push(plot({
+      id: `${id}-${x}`, title, legend: false,
+      traces: () => shown().map((run, i) => correlated(run, x, y, i === 0)),
+      axes: () => ({ x: { title: "flatness S_min", log: log() }, y: { title: "population loss", log: log() } }),
+    }));
+  }
+  return [make("div", { class: "controls" }, controls, checkbox(`${id}-log`, "logarithmic", true, redraw)),
+    make("div", { class: "curves" }, boxes)];
+}
+
+function correlated(run, x, y, first) {
+  const rho = run.series.correlation;
+  return dots(`seed ${run.seed}`, run.series[x], run.series[y], BLUE, {
+    customdata: rho, hovertemplate: `seed ${run.seed}<br>ρ %{customdata:.3g}<br>flatness %{x:.4g}<br>loss %{y:.4g}<extra></extra>`,
+    marker: { size: 9, color: rho.map(Math.log10), cmin: -2, cmax: 0, colorscale: "Viridis", showscale: first,
+      colorbar: { title: { text: "ρ" }, tickvals: [-2, -1, 0], ticktext: ["0.01", "0.1", "1"], thickness: 12 } },
+  });
+}
+
+function scalingPanel(id, runs) {
+  const { shown, controls } = seeds(id, runs, () => box.redraw());
+  const box = plot({
+    id: `${id}-scaling`, title: "‖a‖ₚᵖ of the flattest interpolator",
+    traces: () => shown().flatMap((run, i) => [["good", BLUE], ["bad", VERMILION]].map(([name, colour], j) =>
+      line(`${name} inner weights, n^${power(run.series.n, run.series[name])}`, run.series.n, run.series[name], colour,
+        { mode: "lines+markers", dash: DASHES[j], legendgroup: name, showlegend: i === 0 }))),
+    axes: () => ({ x: { title: "n", log: true }, y: { log: true } }),
+  });
+  return [make("div", { class: "controls" }, controls), box];
+}
+
+// The least-squares exponent of y against x.
+function power(x, y) {
+  const [u, v] = [x, y].map((values) => values.map(Math.log)), mean = (values) => values.reduce((a, b) => a + b, 0) / values.length;
+  const [mu, mv] = [mean(u), mean(v)];
+  const slope = u.reduce((sum, ui, i) => sum + (ui - mu) * (v[i] - mv), 0) / u.reduce((sum, ui) => sum + (ui - mu) ** 2, 0);
+  return slope.toFixed(2);
+}
+
+// wen2023, Figure 3: where on the circle the memorizer is not 0.
+function circlePanel(id, runs) {
+  const { angle, half_angle: halves, covered } = runs.find((run) => run.series.angle)?.series ?? {};
+  if (!angle) return [];
+  return [make("div", { class: "circles" }, halves.map((half, i) => make("figure", {}, circle(angle, half),
+    make("figcaption", { class: "dim" }, `Active on ${(100 * covered[i]).toFixed(0)} % of the circle`))))];
+}
+
+function circle(angles, half) {
+  const draw = (tag, attributes) => {
+    const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+    for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+    return element;
+  };
+  const at = (a) => `${Math.cos(a).toFixed(4)} ${(-Math.sin(a)).toFixed(4)}`;
+  const svg = draw("svg", { viewBox: "-1.1 -1.1 2.2 2.2", role: "img", "aria-label": `${angles.length} training points on a circle, each with the arc on which its neuron is active` });
+  svg.append(draw("circle", { r: 1, fill: "none", stroke: "currentColor", "stroke-width": 0.01 }));
+  angles.forEach((a, i) => {
+    svg.append(draw("path", { d: `M ${at(a - half[i])} A 1 1 0 0 0 ${at(a + half[i])}`, fill: "none", stroke: BLUE, "stroke-width": 0.1, opacity: 0.6 }));
+    svg.append(draw("circle", { cx: Math.cos(a), cy: -Math.sin(a), r: 0.03, fill: VERMILION }));
+  });
+  return svg;
+}
+
+// Anything else: its numbers.
+function numbersPanel(id, runs) {
+  const usable = runs.filter((run) => Object.keys(run.series).length);
+  if (!usable.length) return [];
+  const names = [...new Set(usable.flatMap((run) => Object.keys(run.series)))].filter((name) => usable.every((run) => run.series[name]?.length === 1)).slice(0, 10);
+  const head = ["seed", ...names];
+  return [grid(head, usable.slice(0, 50).map((run) => row(head, String(run.seed), ...names.map((name) => shortNumber(run.series[name][0])))))];
+}
+
+const PANELS = {
+  training: trainingPanel,
+  "vardhan2026/scatter": scatterPanel,
+  "vardhan2026/scaling": scalingPanel,
+  "mulayoff2021/two-step-sizes": (...all) => twoStepSizesPanel(...all),
+  "mulayoff2021/step-size-sweep": (...all) => sweepPanel(...all),
+  "mulayoff2021/init-magnitudes": (...all) => magnitudesPanel(...all),
+  "wen2023/circle_memorizer": circlePanel,
+};
+
+function facts(panel, runs) {
+  const seconds = runs.reduce((sum, run) => sum + run.seconds, 0);
+  const machines = [...new Set(runs.map((run) => run.machine).filter(Boolean))].join("; ");
+  return make("p", { class: "dim" }, `${runs.length} of ${Math.max(panel.seeds, runs.length)} seeds, ${seconds.toFixed(1)} s in all${machines ? `, on ${machines}` : ""}.`);
+}
+
+function troubles(runs) {
+  const odd = runs.filter((run) => run.status !== "finished");
+  if (!odd.length) return null;
+  return make("ul", {}, odd.slice(0, 100).map((run) => make("li", { class: run.status === "broken" ? "broken" : "" }, make("span", { class: ["pending", "running"].includes(run.status) ? "dim" : "missed" }, run.status),
+    ` ${run.label} seed ${run.seed} (${run.key}): ${run.sentence} ${(100 * run.progress).toFixed(0)} %`)),
+    odd.length > 100 ? make("li", {}, `and ${odd.length - 100} more`) : null);
+}
+
+function panelCard(panel, runs) {
+  const id = `${panel.name}-${panel.variant}`, kind = runs.find((run) => run.kind)?.kind;
+  return make("section", { class: "card", id },
+    make("h3", {}, `${panel.figure} `, make("span", { class: "dim" }, `${panel.name}, ${panel.variant}`)),
+    make("p", {}, panel.claim), panel.notes ? make("p", { class: "dim" }, panel.notes) : null,
+    make("ul", {}, panel.verdicts.map((v) => make("li", {}, verdict(v.met), " ", v.sentence))),
+    troubles(runs), (PANELS[kind] ?? numbersPanel)(id, runs), facts(panel, runs),
+    make("details", {}, make("summary", {}, "Settings"), make("pre", {}, JSON.stringify(panel.settings, null, 1))));
+}

@@ -1,0 +1,172 @@
+"""One run as the page shows it: a few numbers, and the series that its kind of plot draws."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from flattest.errors import FlattestError
+from flattest.stability import Network, g, second_derivative
+from flattest.store import StoredRun
+
+Series = dict[str, np.ndarray]
+
+CURVES = ("epoch", "train_loss", "train_error", "test_loss", "test_error", "sharpness", "bound")
+FUNCTIONS_AT_MOST = 60
+OTHER_NUMBERS_AT_MOST = 2_000
+
+
+class RunView(msgspec.Struct, frozen=True):
+    """One run; a broken one has a sentence and no series. `kind` is the tag of its task."""
+
+    key: str
+    label: str
+    seed: int
+    status: str
+    sentence: str
+    progress: float
+    seconds: float
+    machine: str
+    kind: str
+    series: dict[str, Any]
+
+
+def view(run: StoredRun, points: int) -> RunView:
+    """The run with at most `points` entries of each of its curves.
+
+    A stranger's run may be damaged in ways that nobody thought of. Whatever goes wrong with it is
+    shown in its place, and the others are none the worse.
+    """
+    try:
+        kind = str(run.task().get("type", "")) if run.status != "broken" else ""
+        found = run.series() if run.status != "broken" else {}
+        series = drawn(kind, found, points)
+        return _run_view(run, run.status, run.sentence, _machine(run), kind, series)
+    except Exception as error:
+        return _run_view(run, "broken", _reason(error), "", "", {})
+
+
+def _run_view(run: StoredRun, status: str, sentence: str, machine: str, kind: str, series: Any):
+    numbers = (run.progress, run.seconds)
+    return RunView(run.key, run.label, run.seed, status, sentence, *numbers, machine, kind, series)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, FlattestError):
+        return str(error)
+    return f"Its files are not those of such a run: {type(error).__name__}: {error}."
+
+
+def _machine(run: StoredRun) -> str:
+    if run.status in ("pending", "broken"):
+        return ""
+    made = run.provenance()
+    return "" if made is None else f"{made.machine}, {made.cores} cores"
+
+
+def drawn(kind: str, found: Series, points: int) -> dict[str, Any]:
+    """What the page needs of a run's series."""
+    if not found:
+        return {}
+    return KINDS.get(kind, _anything)(found, points)
+
+
+def _training(found: Series, points: int) -> dict[str, Any]:
+    length = len(found["epoch"])
+    kept = {name: found[name] for name in CURVES if name in found}
+    for name, values in kept.items():
+        if values.shape != (length,):
+            raise FlattestError(f"Its series {name!r} has not one number for each logged epoch.")
+    # Epochs are whole numbers, told apart to six digits.
+    digits = {"epoch": 6}
+    return {n: rounded(thinned(v, points), digits.get(n, 4)) for n, v in kept.items()}
+
+
+def _two_step_sizes(found: Series, points: int) -> dict[str, Any]:
+    curves = ("train_loss", "sharpness_trace")
+    return {
+        "lr": rounded(found["lr"]),
+        "epoch": rounded(thinned(found["epoch"], points), 6),
+        **{name: rounded(thinned(found[name], points).T) for name in curves},
+        **_functions(found, range(len(found["theta"]))),
+    }
+
+
+def _sweep(found: Series, points: int) -> dict[str, Any]:
+    names = ("lr", "sharpness", "flattest", "bound", "threshold", "variation")
+    counted = np.flatnonzero(~np.isnan(found["sharpness"]))
+    return {name: rounded(found[name]) for name in names} | _functions(
+        found, thinned(counted, FUNCTIONS_AT_MOST)
+    )
+
+
+def _functions(found: Series, chosen: Any) -> dict[str, Any]:
+    """The chosen functions, each by the points between which it is linear, with f″; the data; g."""
+    x = np.linspace(found["x"].min(), found["x"].max(), 201)
+    return {
+        "x": rounded(found["x"]),
+        "y": rounded(found["y"]),
+        "grid": rounded(x),
+        "g": rounded(g(x, found["x"])),
+        "functions": [_function(found, int(run)) for run in chosen],
+    }
+
+
+def _function(found: Series, run: int) -> dict[str, Any]:
+    network, x = Network.from_theta(found["theta"][run]), found["x"]
+    curvature = second_derivative(network)
+    inside = (curvature.knots > x.min()) & (curvature.knots < x.max())
+    knots, masses = curvature.knots[inside], curvature.masses[inside]
+    corners = np.concatenate([[x.min() - 0.05], knots, [x.max() + 0.05]])
+    # Five digits: the corners of a steep function lie close together.
+    return {
+        "run": run,
+        "corners": rounded(corners, 5),
+        "values": rounded(network(corners), 5),
+        "knots": rounded(knots, 5),
+        "masses": rounded(np.abs(masses)),
+    }
+
+
+def _anything(found: Series, points: int) -> dict[str, Any]:
+    """Small arrays whole, whatever they are."""
+    small = {n: np.asarray(v, float) for n, v in found.items() if v.size <= OTHER_NUMBERS_AT_MOST}
+    return {name: rounded(np.atleast_1d(values)) for name, values in small.items()}
+
+
+KINDS: dict[str, Callable[[Series, int], dict[str, Any]]] = {
+    "training": _training,
+    "mulayoff2021/two-step-sizes": _two_step_sizes,
+    "mulayoff2021/step-size-sweep": _sweep,
+}
+
+
+def thinned(values: np.ndarray, points: int) -> np.ndarray:
+    """At most `points` of the rows, evenly taken, the first and the last among them."""
+    if len(values) <= points:
+        return values
+    return values[np.unique(np.linspace(0, len(values) - 1, points).round().astype(int))]
+
+
+def rounded(values: np.ndarray, digits: int = 4) -> list[Any]:
+    """The numbers to so many significant digits, None for what JSON cannot say."""
+    values = np.asarray(values, float)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        places = digits - 1 - np.floor(np.log10(np.abs(values)))
+        # 10^k is exact up to k = 22; smaller numbers are left as they are.
+        scale = 10.0 ** np.abs(places)
+        up = np.where(places >= 0, np.round(values * scale) / scale, values)
+        kept = np.where(places < 0, np.round(values / scale) * scale, up)
+    kept = np.where(np.abs(places) <= 22, kept, values)
+    return _listed(kept)
+
+
+def _listed(values: np.ndarray) -> list[Any]:
+    if values.ndim > 1:
+        return [_listed(row) for row in values]
+    numbers = values.tolist()
+    if np.isfinite(values).all():
+        return numbers
+    return [number if math.isfinite(number) else None for number in numbers]
