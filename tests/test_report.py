@@ -84,7 +84,7 @@ def test_outcomes_of_claims_are_kept_and_shown(store):
 
 
 def test_long_series_are_thinned_with_both_ends_kept(store, monkeypatch):
-    monkeypatch.setattr("flattest.report.gather.NUMBERS_AT_MOST", 700)
+    monkeypatch.setattr("flattest.report.reader.NUMBERS_AT_MOST", 700)
     finished(store, "wen2023/fig1a", curves(1000))
     (view,) = gather(store).runs.values()
     assert (view.series["epoch"][0], view.series["epoch"][-1]) == (0, 999)

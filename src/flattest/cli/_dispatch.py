@@ -93,7 +93,7 @@ def commands() -> list[str]:
 
 
 def overview() -> str:
-    return "\n".join(f"  {name:<11}{summary(name)}" for name in commands())
+    return "\n".join(f"  {name:<12}{summary(name)}" for name in commands())
 
 
 def summary(name: str) -> str:

@@ -8,7 +8,7 @@ text, never as markup.
 from pathlib import Path
 
 from flattest.report.document import render
-from flattest.report.gather import Page, gather
+from flattest.report.reader import Page, gather
 from flattest.store import Store, write_bytes
 
 __all__ = ["Page", "gather", "render", "write_page"]

@@ -9,7 +9,7 @@ from importlib import resources
 import msgspec
 import plotly.offline
 
-from flattest.report.gather import Page
+from flattest.report.reader import Page
 
 SCRIPTS = (
     "elements.js",

@@ -26,7 +26,7 @@ import msgspec
 
 from flattest.errors import FlattestError
 from flattest.report.document import policy, render
-from flattest.report.gather import Page, Reader
+from flattest.report.reader import Page, Reader
 from flattest.store import Store, StoreError
 
 HOST = "127.0.0.1"
