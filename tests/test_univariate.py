@@ -89,6 +89,17 @@ def test_a_settled_run_has_stayed_below_the_threshold():
     assert descend(MODEL.init(1, 0), DATA, [phase], settle=400).status == ("exhausted",)
 
 
+def test_descent_does_not_settle_at_an_unstable_minimum():
+    network, data = random_minimum(0)
+    lr = 1.05 * 2 / interpolator_top_eigenvalue(network, data)
+    start = Network.from_theta(network.theta + 1e-6)
+    phase = gd(lr, steps=1000, stop_loss=1e-8)
+    at_once = descend(start, data, [phase])
+    settled = descend(start, data, [phase], settle=500, marks=range(1001))
+    assert at_once.steps[0] == 1
+    assert np.nanmax(settled.trace_loss) > 1e-6
+
+
 def test_divergence_is_a_status():
     found = descend(MODEL.init(1, 0), DATA, [gd(50.0, steps=10_000), gd(0.01, steps=5)])
     assert found.status == ("diverged", "exhausted")
