@@ -6,6 +6,7 @@ import msgspec
 import numpy as np
 
 from flattest import runner
+from flattest.errors import FlattestError
 from flattest.experiments import Experiment, VariantName
 from flattest.experiments.expectations import Result, Verdict, tail
 from flattest.store import Store
@@ -72,8 +73,18 @@ def _summary(
         machine="" if made is None else f"{made.machine}, {made.cores} cores",
         commit="" if made is None else made.commit,
         measured=_measured(results),
-        verdicts=runner.judge(e, variant, store, seeds).verdicts,
+        verdicts=_verdicts(e, variant, store, seeds),
     )
+
+
+def _verdicts(
+    e: Experiment, variant: VariantName, store: Store, seeds: int | None
+) -> tuple[Verdict, ...]:
+    try:
+        return runner.judge(e, variant, store, seeds).verdicts
+    except FlattestError as error:
+        # A comparison with an experiment that has no runs is not met, and says so.
+        return (Verdict(False, np.nan, np.nan, str(error)),)
 
 
 def _measured(results: Sequence[Result]) -> dict[str, Spread]:
