@@ -88,7 +88,9 @@ def compare(n: int = 200, m: int = 400, repeats: int = 5) -> bool:
             good = peer / seconds >= least and gap <= max(peer_gap, 1e-9)
             reached &= good
             row = f"{kind:9} p = {p:.4g}: ours {seconds:.4f} ({gap:.0e}), "
-            row += f"Clarabel {peer:.4f} ({peer_gap:.0e}): {peer / seconds:.0f}× (expected {least}×)"
+            row += (
+                f"Clarabel {peer:.4f} ({peer_gap:.0e}): {peer / seconds:.0f}× (expected {least}×)"
+            )
             if p == 1:
                 other, other_gap = median_seconds(highs, phi, y, p, repeats=repeats)
                 row += f", HiGHS {other:.4f} ({other_gap:.0e})"

@@ -1,6 +1,25 @@
-"""Numba kernels of the fused engine: one module per family of networks.
+"""Numba kernels of the fused engine.
 
-simd: vector code for one pass over the first layer. common: activations, losses, the step rule.
-two_layer: batch size 1, plain and Sim-LN.
-All release the GIL and stop at the first step whose outputs are not finite.
+single: one sample at a time, two and three layers; with leaky (its passes over neurons for
+piecewise linear σ) and three_layer (what is above the first layer). sim_bn: the same for Sim-BN;
+with signs (products with inputs ±1). batches: any batch size, every family. common: activations,
+losses, the step rule. simd: vectors.
+All release the GIL and stop at the first step whose output is not finite.
+
+Compiled code is kept on disk. Numba looks at the changes of one file only, so every kernel takes
+`SOURCES`, the fingerprint of all of them, as its last argument: it is part of the kept code's key.
 """
+
+import hashlib
+from pathlib import Path
+
+from flattest.train import order
+
+
+def _fingerprint() -> int:
+    files = [Path(order.__file__), *sorted(Path(__file__).parent.glob("*.py"))]
+    digest = hashlib.blake2b(b"".join(file.read_bytes() for file in files), digest_size=7)
+    return int.from_bytes(digest.digest(), "little")
+
+
+SOURCES = _fingerprint()

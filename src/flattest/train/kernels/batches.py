@@ -7,6 +7,7 @@ where there is none. Matrices are inputs × neurons.
 
 import numpy as np
 
+from flattest.train.kernels import SOURCES
 from flattest.train.kernels.common import (
     DIVERGED,
     RUNNING,
@@ -73,12 +74,12 @@ def _plain_backward(x, s, z, u, dW, da):
 
 
 @inlined
-def _normalized_outputs(net, theta, x, rows, f, r, v, inverse):
+def _normalized_outputs(net, theta, x, rows, f, h, r, v, inverse):
     """Sim-BN: r = σ(h), v = σ′(h) on all of x, 1/s per neuron (1 where s = 0), f for `rows`."""
     out_of_line()
     W, gamma, _, a, _ = theta
     n = len(x)
-    h = np.dot(x, W)
+    np.dot(x, W, h)
     _activate_rows(net, h, r, v)
     inverse[:] = 0
     for k in range(n):
@@ -138,7 +139,7 @@ def _outputs(net, views, x, rows, part, f, space):
     h, z, u, z2, u2, inverse = space
     k = rows.size
     if net.family == SIM_BN:
-        _normalized_outputs(net, views, x, rows, f, z, u, inverse)
+        _normalized_outputs(net, views, x, rows, f, h, z, u, inverse)
     elif net.family == THREE_LAYER:
         np.dot(part, views[0], h[:k])
         _activate_rows(net, h[:k], z, u)
@@ -240,7 +241,7 @@ def _draw(rule, seed, epoch, y, order, signs, labels):
 
 
 @kernel
-def run(theta, width, data, net, target, rule, clock):
+def run(theta, width, data, net, target, rule, clock, sources=SOURCES):
     """Trains the flat vector θ in place on data = (x, y)."""
     x, y = data
     n, kind = y.size, theta.dtype

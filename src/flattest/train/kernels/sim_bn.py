@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from flattest.train.kernels import SOURCES
 from flattest.train.kernels.common import (
     DIVERGED,
     LEAKY,
@@ -278,7 +279,7 @@ def _close_epoch(theta):
 
 
 @kernel
-def run(theta, data, net, target, rule, clock):
+def run(theta, data, net, target, rule, clock, sources=SOURCES):
     """Trains θ = (W, γ, a, b) in place.
 
     W: (tiles, inputs, lanes); γ, a: (tiles · lanes,); all 0 beyond the width and the last input.

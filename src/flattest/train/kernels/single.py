@@ -10,6 +10,7 @@ Weight decay and projection scale W as a whole; the scale is applied in the pass
 
 import numpy as np
 
+from flattest.train.kernels import SOURCES
 from flattest.train.kernels.common import (
     DIVERGED,
     LEAKY,
@@ -216,14 +217,14 @@ def _space(kind, padded, width, deep):
     return (
         zeros(BLOCK * padded, kind).reshape(BLOCK, padded),
         zeros(BLOCK * padded, kind).reshape(BLOCK, padded),
-        np.empty((14 if deep else 6, width), kind),
+        np.empty((13 if deep else 6, width), kind),
         zeros(padded, kind),
         np.empty(width + 1, np.int64),
     )
 
 
 @kernel
-def run(theta, width, data, net, target, rule, clock):
+def run(theta, width, data, net, target, rule, clock, sources=SOURCES):
     """Trains θ = (W, W2ᵀ, a, b) in place on data = (x, x xᵀ, y).
 
     W: (tiles, inputs, lanes). W2ᵀ: (width, width), or empty. a: (tiles · lanes,). Both W and a are

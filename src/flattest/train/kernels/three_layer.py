@@ -2,7 +2,8 @@
 
 The gradient in W2 is an outer product too, so the perturbed products need W2 alone:
 (W2 + ε u2 zᵀ) z' = W2 z' + ε (z·z') u2, and likewise transposed. W2ᵀ is stored inputs × outputs;
-only the rows of inputs that are on (σ(h) ≠ 0 or σ′(h) ≠ 0) are read or written, four at a time.
+only the rows of inputs that are on (σ(h) ≠ 0 or σ′(h) ≠ 0) are read or written, four at a time,
+and each is updated while it is at hand for the last product.
 """
 
 import numpy as np
@@ -51,36 +52,44 @@ def _combine(W, z, on, count, scale, h):
 
 
 @inlined
-def _pull(W, u, v, on, count, scale, back):
-    """back_k = scale · v_k W[k]·u for k on, else 0; returns ‖back‖²."""
-    out_of_line()
-    back[:] = 0
-    scale = u.dtype.type(scale)
-    whole = count - count % 4
-    for i in range(0, whole, 4):
-        p, q, r, t = W[on[i]], W[on[i + 1]], W[on[i + 2]], W[on[i + 3]]
-        a, b, c, d = u.dtype.type(0), u.dtype.type(0), u.dtype.type(0), u.dtype.type(0)
-        for j in range(u.size):
-            a += p[j] * u[j]
-            b += q[j] * u[j]
-            c += r[j] * u[j]
-            d += t[j] * u[j]
-        back[on[i]], back[on[i + 1]] = scale * a, scale * b
-        back[on[i + 2]], back[on[i + 3]] = scale * c, scale * d
-    for i in range(whole, count):
-        back[on[i]] = scale * dot(W[on[i]], u)
-    for k in range(v.size):
-        back[k] *= v[k]
-    return dot(back, back)
+def _dots(p, q, r, t, u):
+    """The products of four rows with u."""
+    zero = u.dtype.type(0)
+    a, b, c, d = zero, zero, zero, zero
+    for j in range(u.size):
+        a += p[j] * u[j]
+        b += q[j] * u[j]
+        c += r[j] * u[j]
+        d += t[j] * u[j]
+    return a, b, c, d
 
 
 @inlined
-def _update(W, z, u, on, count, factor):
-    """W[k] += factor · z_k u for k on."""
-    for i in range(count):
-        p, a = W[on[i]], u.dtype.type(factor * z[on[i]])
-        for j in range(u.size):
-            p[j] += a * u[j]
+def _add_to(row, factor, u):
+    for j in range(u.size):
+        row[j] += factor * u[j]
+
+
+@inlined
+def _pull(W, u, on, count, scale, z, factor, back):
+    """back_k = scale · W[k]·u for k on, else 0; then W[k] += factor · z_k u, unless factor = 0."""
+    out_of_line()
+    back[:] = 0
+    scale, factor = u.dtype.type(scale), u.dtype.type(factor)
+    whole = count - count % 4
+    for i in range(0, whole, 4):
+        k, l, m, n = on[i], on[i + 1], on[i + 2], on[i + 3]
+        a, b, c, d = _dots(W[k], W[l], W[m], W[n], u)
+        back[k], back[l], back[m], back[n] = scale * a, scale * b, scale * c, scale * d
+        if factor != 0:
+            _add_to(W[k], factor * z[k], u)
+            _add_to(W[l], factor * z[l], u)
+            _add_to(W[m], factor * z[m], u)
+            _add_to(W[n], factor * z[n], u)
+    for i in range(whole, count):
+        k = on[i]
+        back[k] = scale * dot(W[k], u)
+        _add_to(W[k], factor * z[k], u)
 
 
 @inlined
@@ -110,29 +119,30 @@ def deep_step(net, target, rule, lr, below, h, upper, square_x, y, work, on, upd
     f, zz, uu2 = features(net, h2, a, z2, u2)
     f += b[0]
     finite = np.isfinite(f)
-    s = slope(target, np.float64(f), y)
-    uu = np.float64(_pull(W2, u2, v, on, count, scale[0], u))
+    s, e, low_z, low_u2 = slope(target, np.float64(f), y), 0.0, z, u2
     if rule.rho != 0.0:
-        square = zz + np.float64(uu2) * dot(z, z) + uu * square_x + net.output_bias
-        e = ascent(rule, s, square)
-        z_up, v, h2, a_up, z2_up, u2_up = work[6], work[7], work[8], work[9], work[10], work[11]
-        h_up, u_up = work[12], work[13]
-        shift(h_up, h, e * square_x, u)
-        activate(net, h_up, z_up, v)
-        count = _select(z_up, v, on)
-        _combine(W2, z_up, on, count, scale[0], h2)
-        shift(h2, h2, e * dot(z, z_up), u2)
-        shift(a_up, a, e, z2)
-        f, _, _ = features(net, h2, a_up, z2_up, u2_up)
-        s = slope(target, np.float64(f + b[0]) + e * net.output_bias, y)
-        _pull(W2, u2_up, v, on, count, scale[0], u_up)
-        along = h.dtype.type(e * dot(u2, u2_up))
+        _pull(W2, u2, on, count, scale[0], z, 0.0, u)
         for k in range(h.size):
-            u_up[k] += along * z[k] * v[k]
-        z, z2, u2, u = z_up, z2_up, u2_up, u_up
+            u[k] *= v[k]
+        square = zz + np.float64(uu2) * dot(z, z) + square_x * np.float64(dot(u, u))
+        e = ascent(rule, s, square + net.output_bias)
+        z, v, h2, a_up, z2_up, u2 = work[6], work[7], work[8], work[9], work[10], work[11]
+        h_up = work[12]
+        shift(h_up, h, e * square_x, u)
+        activate(net, h_up, z, v)
+        count = _select(z, v, on)
+        _combine(W2, z, on, count, scale[0], h2)
+        _add_to(h2, h.dtype.type(e * dot(low_z, z)), low_u2)
+        shift(a_up, a, e, z2)
+        above, _, _ = features(net, h2, a_up, z2_up, u2)
+        s = slope(target, np.float64(above + b[0]) + e * net.output_bias, y)
+        z2 = z2_up
     keep, g = 1.0 - lr * rule.decay, lr * s
+    _pull(W2, u2, on, count, scale[0], z, -g / (scale[0] * keep), u)
     scale[0] *= keep
-    _update(W2, z, u2, on, count, -g / scale[0])
+    along = h.dtype.type(e * dot(low_u2, u2))
+    for k in range(h.size):
+        u[k] = (u[k] + along * low_z[k]) * v[k]
     descend(a, keep, g, z2)
     b[0] = h.dtype.type(keep * b[0] - g * net.output_bias)
     rescale(update, -g / below, u)
