@@ -152,13 +152,6 @@ def strongly_stable_sharpness(lr: float, C: float, p_over_n: float) -> float:
     return float(stable + 2 * c2p + 2 * np.sqrt(c2p * (c2p + stable)))
 
 
-def strongly_stable_sharpness_as_printed(lr: float, C: float, p_over_n: float) -> float:
-    """The right side of (S75) as printed, kept for the ledger of claims: too small."""
-    c2p = 3 * C**2 * p_over_n
-    stable = sharpness_threshold(lr)
-    return float(stable + c2p + np.sqrt(c2p * (c2p + stable)))
-
-
 def theorem2_threshold(params: "dict | Network", x: np.ndarray, lr: float) -> float:
     """Bounds ∫ |f″| g of a strongly stable f, knots on data points included (Theorem 2, corrected).
 

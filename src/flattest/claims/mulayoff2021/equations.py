@@ -24,7 +24,6 @@ from flattest.stability.implementation import orbit_pencil
 from flattest.stability.modes import (
     gram_top_eigenvalue,
     strongly_stable_sharpness,
-    strongly_stable_sharpness_as_printed,
     tangent_features,
 )
 from flattest.stability.weights import g, lemma4_bound
@@ -128,6 +127,14 @@ def s59() -> Measured:
     return equal(max(distances), 0.0, 1e-7, f"{len(known)} modes, 50 points 1e-10 away")
 
 
+S75_CASE = "C = 1, p/n = 0.1, η = 0.01"
+
+
+def _s75(lr: float, C: float, share: float, linear: float, root: float) -> float:
+    inner = 3 * share * (3 * C**2 * share + 2 / lr)
+    return 2 / lr + linear * C**2 * share + root * C * np.sqrt(inner)
+
+
 def _positive_root(lr: float, C: float, share: float) -> float:
     """ζ² with ζ the positive root of ζ² − αζ − 2/η, α = 2√3 C √(p/n) (S72)."""
     alpha = 2 * np.sqrt(3 * share) * C
@@ -142,8 +149,8 @@ def _positive_root(lr: float, C: float, share: float) -> float:
     reading="as printed",
 )
 def s75_printed() -> Measured:
-    printed = strongly_stable_sharpness_as_printed(0.01, 1.0, 0.1)
-    return equal(printed, _positive_root(0.01, 1.0, 0.1), 1e-9, "C = 1, p/n = 0.1, η = 0.01")
+    exact = _positive_root(0.01, 1.0, 0.1)
+    return equal(_s75(0.01, 1.0, 0.1, linear=3.0, root=1.0), exact, 1e-9, S75_CASE)
 
 
 @claim(
@@ -154,14 +161,10 @@ def s75_printed() -> Measured:
     reading="as corrected",
 )
 def s75_corrected(linear=6.0, root=2.0) -> Measured:
-    lr, C, share = 0.01, 1.0, 0.1
-    inner = 3 * share * (3 * C**2 * share + 2 / lr)
-    written = 2 / lr + linear * C**2 * share + root * C * np.sqrt(inner)
-    exact = _positive_root(lr, C, share)
-    own = strongly_stable_sharpness(lr, C, share)
-    return worst(
-        [equal(written, exact, 1e-6, "C = 1, p/n = 0.1, η = 0.01"), equal(own, exact, 1e-9)]
-    )
+    exact = _positive_root(0.01, 1.0, 0.1)
+    own = strongly_stable_sharpness(0.01, 1.0, 0.1)
+    written = _s75(0.01, 1.0, 0.1, linear, root)
+    return worst([equal(written, exact, 1e-9, S75_CASE), equal(own, exact, 1e-9, S75_CASE)])
 
 
 @claim(
