@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from fnmatch import fnmatch
+from itertools import chain, groupby
 from typing import Literal, get_args
 
 import msgspec
@@ -242,18 +243,23 @@ def run(entry: Claim, **constants: float) -> Outcome:
 
 
 def verify(entries: Sequence[Claim], workers: int | None = None) -> Iterator[Outcome]:
-    """Runs the claims, in order; in `workers` processes, one a core where None."""
-    workers = min(workers or os.cpu_count() or 1, len(entries))
+    """Runs the claims, in order; in `workers` processes, one a core where None.
+
+    Claims of one module go to one process, for they share what they compute.
+    """
+    themes = groupby(entries, key=lambda entry: entry.check.__module__)
+    groups = [[entry.id for entry in group] for _, group in themes]
+    workers = min(workers or os.cpu_count() or 1, len(groups))
     if workers <= 1:
         yield from map(run, entries)
         return
     # Spawned, not forked: JAX's threads do not survive a fork.
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
-        yield from pool.map(_run_by_id, [entry.id for entry in entries])
+        yield from chain.from_iterable(pool.map(_run_group, groups))
 
 
-def _run_by_id(id: str) -> Outcome:
-    return run(get(id))
+def _run_group(ids: list[str]) -> list[Outcome]:
+    return [run(get(id)) for id in ids]
 
 
 def _outcome(entry: Claim, status: str, measured: Measured | None, note: str) -> Outcome:

@@ -10,8 +10,6 @@ import numpy as np
 
 from flattest.algorithms import Phase, sam
 from flattest.claims import Measured, at_least, at_most, claim, provided
-from flattest.claims.wen2023.batch_norm import searches
-from flattest.claims.wen2023.no_bias import challenge
 from flattest.constructions import certify, memorizer, sim_ln_memorizer
 from flattest.data import Xor
 from flattest.models import MLP
@@ -105,17 +103,6 @@ def sim_ln_algorithm() -> Measured:
     return _generalizes("sim_ln", 0.05)
 
 
-@claim(
-    "wen2023/table-1/no-bias-flattest",
-    "Without bias all flattest minimizers generalize (✓): no search finds one that does not.",
-    source="Table 1, row 1",
-    evidence="inequality",
-    cost="full",
-)
-def no_bias_flattest() -> Measured:
-    return challenge()
-
-
 def _memorizer_error(build) -> Measured:
     data = Xor(12, distinct=True).draw(100, 0)
     model, params, _ = build(data)
@@ -132,21 +119,6 @@ def _memorizer_error(build) -> Measured:
 )
 def bias_flattest() -> Measured:
     return _memorizer_error(memorizer)
-
-
-@claim(
-    "wen2023/table-1/sim-bn-flattest",
-    "With Sim-BN under Condition 1 all near-flattest minimizers generalize (✓): no search finds "
-    "one that does not.",
-    source="Table 1, row 3",
-    evidence="inequality",
-    cost="full",
-)
-def sim_bn_flattest() -> Measured:
-    near = [result for _, result, _ in searches() if result.end.sharpness < 8.01]
-    note = f"largest zero-one error of {len(near)} networks within 0.01 of the infimum 8"
-    largest = at_most(max(result.end.test_error for result in near), 0.0, 0.0, note)
-    return provided(largest, at_least(len(near), 5, 0.0, "searches that end near the infimum"))
 
 
 @claim(
