@@ -33,6 +33,7 @@ def _rank_correlation(runs: list[dict], x: str, y: str, least: float, what: str)
     "Single-index models, LeakyReLU and quadratic: flat interpolators have small population loss.",
     source="Figure 2, section 6.2",
     evidence="figure",
+    cost="full",
 )
 def figure_2() -> Measured:
     return worst(
@@ -52,6 +53,7 @@ def figure_2() -> Measured:
     "Single-index models with ReLU show a poor connection between flatness and population loss.",
     source="Figure 2, section 6.2",
     evidence="figure",
+    cost="full",
     reading="as printed",
 )
 def figure_2_relu_printed() -> Measured:
@@ -66,6 +68,7 @@ def figure_2_relu_printed() -> Measured:
     "it breaks where all neurons lie on one side, for then some inputs fire none.",
     source="Figure 2, section 6.2",
     evidence="figure",
+    cost="full",
     reading="as corrected",
 )
 def figure_2_relu_corrected() -> Measured:
@@ -79,6 +82,7 @@ def figure_2_relu_corrected() -> Measured:
     "LeakyReLU and quadratic.",
     source="Figure 3, section 6.2",
     evidence="figure",
+    cost="full",
 )
 def figure_3() -> Measured:
     parts = []
@@ -96,6 +100,7 @@ def figure_3() -> Measured:
     "Linear link with ReLU: flatness and population loss are strongly connected.",
     source="Figure 4(a), section 6.2",
     evidence="figure",
+    cost="full",
 )
 def figure_4a() -> Measured:
     runs = _runs(SingleIndex(40, link="linear", noise=0.01), "relu")
@@ -107,6 +112,7 @@ def figure_4a() -> Measured:
     "Linear link and activation: most interpolators obtain the same flatness, whatever ρ.",
     source="Figure 4(b), section 6.2",
     evidence="figure",
+    cost="full",
     reading="as printed",
 )
 def figure_4b_printed() -> Measured:
@@ -122,6 +128,7 @@ def figure_4b_printed() -> Measured:
     "‖a‖₁ is at least 1/ρ, since 1 = Σ a_j (w_j·u) ≤ ρ‖a‖₁; here it is 1/ρ.",
     source="Figure 4(b), section 6.2",
     evidence="figure",
+    cost="full",
     reading="as corrected",
 )
 def figure_4b_corrected() -> Measured:
@@ -141,6 +148,7 @@ def figure_4b_corrected() -> Measured:
     "interpolator exceeds that of f = 0.",
     source="Figure 4(c), section 6.2",
     evidence="figure",
+    cost="full",
 )
 def figure_4c() -> Measured:
     runs = _runs(QuadraticForm(40, 0.01), "relu")

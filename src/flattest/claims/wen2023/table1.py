@@ -48,13 +48,15 @@ def trained(name: str) -> tuple[np.ndarray, np.ndarray]:
 
 def _generalizes(name: str, error: float) -> Measured:
     errors, ratios = trained(name)
-    note = f"largest test error over seeds; trace over its lower bound {ratios.min():.2f} at best"
+    note = (
+        f"largest test error; trace / bound for interpolators {ratios.min():.2f}–{ratios.max():.2f}"
+    )
     return at_most(errors.max(), error, 0.0, note, seeds=len(errors))
 
 
 def _fails_to_generalize(name: str, error: float) -> Measured:
     errors, ratios = trained(name)
-    note = f"least test error over seeds; trace over its lower bound at most {ratios.max():.3f}"
+    note = f"least test error; trace / bound for interpolators at most {ratios.max():.3f}"
     flat = at_most(ratios.max(), 1.05, 0.0, "trace over its lower bound")
     return provided(at_least(errors.min(), error, 0.0, note, seeds=len(errors)), flat)
 
