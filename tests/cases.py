@@ -49,9 +49,16 @@ def _random(model, data, loss, seed):
 
 
 def _near_interpolation(model, data, loss, seed):
-    theta = reference.interpolate(model, _random(model, data, loss, seed), data, loss)
-    noise = _random(model, data, loss, seed + 1)
-    return {k: theta[k] + 1e-8 * noise[k] for k in theta}
+    """The first draw whose features can be fitted, moved by 1e-8: |ℓ′| ≤ 1e-3, and not 0."""
+    kind = ft.loss(loss)
+    for attempt in range(seed, seed + 1000):
+        theta = reference.interpolate(model, _random(model, data, loss, attempt), data, loss)
+        noise = _random(model, data, loss, attempt + 1)
+        moved = {k: theta[k] + 1e-8 * noise[k] for k in theta}
+        f = np.asarray(model.apply(moved, data.x, data.x))
+        if np.abs(kind.slope(f, data.y)).max() <= 1e-3:
+            return moved
+    raise AssertionError(f"{model} cannot interpolate")
 
 
 def _inactive_neurons(model, data, loss, seed):

@@ -10,7 +10,7 @@ Matvec = Callable[[np.ndarray], np.ndarray]
 
 # Below this the next direction is rounding error: the basis spans an invariant subspace.
 _BREAKDOWN = 1e-13
-# An eigenvalue this near (relative to the largest) may not have shown among few Ritz values yet.
+# Another eigenvalue this near, relatively, may not have shown among few Ritz values yet.
 _NEAREST = 0.01
 
 
@@ -123,7 +123,7 @@ def _deflated(matvec: Matvec, shifts: np.ndarray, vectors: np.ndarray) -> Matvec
 def _from_one_start(matvec, start, k, tol, rng, most_products):
     """Thick-restart Lanczos. Stops when each Ritz value θ with residual norm ρ has error
     min(ρ, ρ²/gap) ≤ tol · max |θ|, the gap being that to the nearest other Ritz value but no more
-    than 1 % of max |θ| (Parlett 1998, theorem 11.7.1)."""
+    than 1 % of |θ| (Parlett 1998, theorem 11.7.1)."""
     room = min(start.size, max(48, 3 * k + 16))
     space = Krylov(matvec, start, room, rng)
     for _ in range(most_products):
@@ -143,9 +143,9 @@ def _from_one_start(matvec, start, k, tol, rng, most_products):
 
 def _errors(values: np.ndarray, residuals: np.ndarray) -> np.ndarray:
     """Estimates of |θ − λ| for each Ritz value."""
-    unseen = _NEAREST * np.abs(values).max()
-    steps = np.minimum(-np.diff(values), unseen)
-    gaps = np.minimum(np.append(steps, unseen), np.append(unseen, steps)) - residuals
+    steps = -np.diff(values)
+    seen = np.minimum(np.append(steps, np.inf), np.append(np.inf, steps))
+    gaps = np.minimum(seen, _NEAREST * np.abs(values)) - residuals
     return np.minimum(residuals, residuals**2 / np.maximum(gaps, residuals + 1e-300))
 
 
