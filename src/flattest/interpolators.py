@@ -169,19 +169,23 @@ class _Problem:
 
 
 def _orthonormal_rows(psi):
-    """Ψ[kept] = L Q by Cholesky QR done twice, or by pivoted QR where that breaks down."""
+    """Ψ[kept] = L Q by Cholesky QR, done twice where once is not enough, or by pivoted QR."""
     n = len(psi)
-    none = np.zeros((n, 0))
+    every, none = np.arange(n), np.zeros((n, 0))
     try:
         L1 = cholesky(psi @ psi.T, lower=True)
         Q = solve_triangular(L1, psi, lower=True)
-        L2 = cholesky(Q @ Q.T, lower=True)
+        gram = Q @ Q.T
+        error = np.abs(gram - np.eye(n)).max()
+        if error <= 1e-11:
+            return Q, L1, every, none
+        L2 = cholesky(gram, lower=True)
     except LinAlgError:
         return _pivoted_rows(psi)
     # Rounding in the first factor must leave rows that the second can still make orthonormal.
-    if np.abs(L2 @ L2.T - np.eye(n)).max() > 0.1:
+    if error > 0.1:
         return _pivoted_rows(psi)
-    return solve_triangular(L2, Q, lower=True), L1 @ L2, np.arange(n), none
+    return solve_triangular(L2, Q, lower=True), L1 @ L2, every, none
 
 
 def _pivoted_rows(psi):
