@@ -41,4 +41,4 @@ def test_the_scaling_figure_names_the_fitted_powers():
     result = Result(0, "finished", {"n": n, "good": n**0, "bad": 3 * n**0.5})
     drawn = figures("vardhan2026/scaling-relu")["scaling-relu"]([result])
     labels = [text.get_text() for text in drawn.axes[0].get_legend().get_texts()]
-    assert any("n^0.50" in label for label in labels)
+    assert any("n^{0.50}" in label for label in labels)

@@ -13,8 +13,8 @@ from flattest.plots import figure
 
 GOOD, BAD = "#0072B2", "#D55E00"
 PANELS = (
-    ("flatness", "population_loss", "minimizer of ‖a‖ₚᵖ, Eq. (3)"),
-    ("weighted_flatness", "weighted_population_loss", "minimizer of S_min"),
+    ("flatness", "population_loss", r"minimizer of $\|a\|_p^p$, Eq. (3)"),
+    ("weighted_flatness", "weighted_population_loss", r"minimizer of $S_{\min}$"),
 )
 
 
@@ -28,7 +28,7 @@ def scatter(results: Sequence[Result]) -> Figure:
     rho = results[0]["correlation"]
     for ax, (x, y, title) in zip(axes, PANELS, strict=True):
         points = draw_points(ax, results, x, y, rho)
-        ax.set(title=title, xlabel="flatness S_min", xscale="log")
+        ax.set(title=title, xlabel=r"flatness $S_{\min}$", xscale="log")
     axes[0].set_ylabel("population loss")
     drawn.colorbar(points, ax=axes, label="correlation ρ")
     return drawn
@@ -61,10 +61,10 @@ def scaling(results: Sequence[Result]) -> Figure:
     for name, colour in (("good", GOOD), ("bad", BAD)):
         mean, error = averaged(results, name)
         slope, offset = np.polyfit(np.log(n), np.log(mean), 1)
-        label = f"{name} inner weights, n^{slope:.2f}"
+        label = f"{name} inner weights, $n^{{{slope:.2f}}}$"
         ax.errorbar(n, mean, error, fmt="o", color=colour, label=label)
         ax.plot(n, np.exp(offset) * n**slope, color=colour, linewidth=1)
-    ax.set(xscale="log", yscale="log", xlabel="n (m = 3n, d = 2n)", ylabel="‖a‖ₚᵖ")
+    ax.set(xscale="log", yscale="log", xlabel="n (m = 3n, d = 2n)", ylabel=r"$\|a\|_p^p$")
     ax.legend(frameon=False)
     return drawn
 
