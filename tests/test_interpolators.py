@@ -154,6 +154,14 @@ def test_rank_deficient_features_with_consistent_labels_are_solved(p):
     assert found.value == pytest.approx(flattest_interpolator(phi[rows], y[rows], p).value)
 
 
+def test_a_sample_given_twice_with_labels_equal_to_rounding_is_no_contradiction():
+    phi, y = features("relu", 30, 60), labels(30)
+    phi[7], y[7] = phi[3], y[3] * (1 + 1e-15)
+    assert flattest_interpolator(phi, y, 4 / 3).status == "optimal"
+    y[7] = y[3] * (1 + 1e-6)
+    assert flattest_interpolator(phi, y, 4 / 3).status == "infeasible"
+
+
 def test_batches_equal_single_problems():
     y = np.random.default_rng(5).standard_normal((3, 20))
     stack = np.stack([features("relu", 20, 45, seed) for seed in range(3)])
@@ -188,6 +196,7 @@ def test_the_linear_program_has_highs_to_fall_back_on(monkeypatch):
         ({"features": np.ones((5, 4))}, "5 samples exceed 4 neurons"),
         ({"p": 0.9}, "must lie in"),
         ({"p": float("nan")}, "must lie in"),
+        ({"p": "two"}, "must lie in"),
         ({"y": np.array([1, 2, np.nan, 0, 1])}, "labels contain NaN"),
         ({"features": np.full((5, 9), np.inf)}, "features contain NaN or infinite"),
         ({"features": np.eye(5, 9)}, "column 5 is zero"),

@@ -75,10 +75,13 @@ def flattest_interpolators(features, y, p, weights=None, solver="auto") -> tuple
     if y.ndim != 2 or y.shape[1] == 0:
         raise FlattestError(f"Labels must be a non-empty vector per problem, not {y.shape}.")
     stacks, omegas = _checked_features(features, weights, *y.shape)
-    problems = [_Problem.of(phi, omega, p) for phi, omega in zip(stacks, omegas, strict=True)]
-    if len(problems) == 1:
-        problems *= len(y)
-    return tuple(problem.solve(label, solve) for problem, label in zip(problems, y, strict=True))
+    if len(stacks) == 1:
+        shared = _Problem.of(stacks[0], omegas[0], p)
+        return tuple(shared.solve(label, solve) for label in y)
+    return tuple(
+        _Problem.of(phi, omega, p).solve(label, solve)
+        for phi, omega, label in zip(stacks, omegas, y, strict=True)
+    )
 
 
 def dual_bound(features, y, p, dual, weights=None) -> float:
@@ -123,26 +126,26 @@ class _Problem:
         return self._certified(a, dual, y, iterations)
 
     def _obstacle(self, y) -> Interpolator | None:
-        """Infeasibility: v with Ψᵀv = 0 to rounding and v·y ≠ 0, so that no b reaches y.
+        """Infeasibility: v with Ψᵀv = 0 and v·y ≠ 0, both to rounding, so that no b reaches y.
 
         Any interpolator has ‖b‖ ≥ |v·y| / ‖Ψᵀv‖, which must not exceed ‖y‖/‖Ψ‖ tenbillionfold.
         """
-        if self.farkas.shape[1] == 0:
+        products = np.abs(y @ self.farkas)
+        slacks = np.linalg.norm((self.farkas.T @ self.phi) * self.omega ** (-1 / self.p), axis=1)
+        size = np.linalg.norm(self.L) / np.linalg.norm(y)
+        inconsistent = (products * size > 1e10 * slacks) & (
+            products > 1e-10 * np.linalg.norm(self.farkas, axis=0) * np.linalg.norm(y)
+        )
+        if not inconsistent.any():
             return None
-        products = y @ self.farkas
-        worst = np.argmax(np.abs(products))
-        v, product = self.farkas[:, worst], products[worst]
-        slack = np.linalg.norm((v @ self.phi) * self.omega ** (-1 / self.p))
-        size = np.linalg.norm(self.L)
-        if abs(product) * size <= 1e10 * slack * np.linalg.norm(y):
-            return None
+        v = self.farkas[:, np.argmax(products * inconsistent)]
         message = (
             f"The labels are inconsistent with the features, which have rank {len(self.kept)} "
             f"for {len(y)} samples: no outer weights interpolate them."
         )
         a = np.full_like(self.omega, np.nan)
         nan = float("nan")
-        return Interpolator(a, v / product, nan, nan, nan, 0, "infeasible", message)
+        return Interpolator(a, v / (v @ y), nan, nan, nan, 0, "infeasible", message)
 
     def _refined(self, a, y):
         """a with the residual of Φ a = y removed, twice, by the least change in b."""
@@ -389,10 +392,13 @@ def _solver(name) -> Solver:
 
 
 def _checked_exponent(p) -> float:
-    p = float(p)
-    if not 1 <= p <= 2:
+    try:
+        exponent = float(p)
+    except (TypeError, ValueError):
+        exponent = float("nan")
+    if not 1 <= exponent <= 2:
         raise FlattestError(f"The exponent p must lie in [1, 2], not {p}: p = 2c/(c+1) for c ≥ 1.")
-    return p
+    return exponent
 
 
 def _finite(array, what):
