@@ -115,7 +115,7 @@ class Reader:
         shown = {key for panel in panels for key in panel.runs}
         outline = Outline(
             table1=self._table1(panels, stamps),
-            panels=panels,
+            panels=[panel for panel in panels if not _is_shown_in_full(panel)],
             others=[key for key in runs if key not in shown],
             marks={key: _mark(views[key], networks.get(key)) for key in runs},
             problem=problem,
@@ -226,8 +226,6 @@ def _by_panel(runs: dict[str, StoredRun]) -> dict[tuple[str, VariantName], list[
     variants: tuple[tuple[VariantName, str], ...] = (("quick", ":quick"), ("full", ""))
     for e in experiments().values():
         for variant, suffix in variants:
-            if variant == "quick" and e.quick.task == e.full.task:
-                continue
             own = _keys(e.name, variant)
             task, labelled = e.variant(variant).task, further.get(e.name + suffix, ())
             more = [
@@ -239,6 +237,12 @@ def _by_panel(runs: dict[str, StoredRun]) -> dict[tuple[str, VariantName], list[
             if keys:
                 found[e.name, variant] = keys
     return found
+
+
+def _is_shown_in_full(panel: Panel) -> bool:
+    """Whether this is the quick variant of an experiment that is as quick at full scale."""
+    e = experiments()[panel.name]
+    return panel.variant == "quick" and e.quick.task == e.full.task
 
 
 def _keys(name: str, variant: VariantName) -> list[str]:

@@ -12,6 +12,8 @@ import contextlib
 import hashlib
 import multiprocessing
 import os
+import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -117,6 +119,7 @@ class Server(ThreadingHTTPServer):
 
     def __init__(self, port: int) -> None:
         self.answers: dict[str, Resource] = {}
+        self.links: set[Any] = set()
         self.policy = f"{policy(live=True)}; frame-ancestors 'none'"
         try:
             super().__init__((HOST, port), Handler)
@@ -128,6 +131,26 @@ class Server(ThreadingHTTPServer):
     @property
     def address(self) -> str:
         return f"http://{HOST}:{self.server_port}/"
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self.links.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        self.links.discard(request)
+        super().shutdown_request(request)
+
+    def server_close(self) -> None:
+        """Hang up on everybody: a reader that stays connected would go on being answered."""
+        super().server_close()
+        for link in list(self.links):
+            with contextlib.suppress(OSError):
+                link.shutdown(socket.SHUT_RDWR)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        # That a reader hung up is no error.
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
 
     def take(self, news: News) -> None:
         for path in news.gone:

@@ -14,7 +14,9 @@ async function unzipped(id) {
 }
 
 function bytesOf(text) {
-  return Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+  const letters = atob(text), bytes = new Uint8Array(letters.length);
+  for (let i = 0; i < letters.length; i++) bytes[i] = letters.charCodeAt(i);
+  return bytes;
 }
 
 // What a reader has chosen (by the control's id), which outlives a redrawing of its card.

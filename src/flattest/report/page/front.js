@@ -15,7 +15,8 @@ function table1(rows) {
 // One scenario: the sharpness falling to its certified bound, and the test error.
 function scenario(page, place) {
   const runsOf = (role) => {
-    const panel = page.outline.panels.find((p) => p.name === place.panels[role] && p.variant === place.variant);
+    const named = page.outline.panels.filter((p) => p.name === place.panels[role]);
+    const panel = named.find((p) => p.variant === place.variant) ?? named[0];
     return (panel?.runs ?? []).map((key) => page.runs[key]);
   };
   const groups = [["1-SAM", runsOf("algorithm")], ["gradient descent", runsOf("baseline")]].filter(([, runs]) => runs.length);
