@@ -226,8 +226,8 @@ def top_eigenvalues(
     probe = _signs(H.size)
     with np.errstate(over="ignore", invalid="ignore"):
         # ‖Ez‖ for random signs z is of the order of ‖E‖_F ≥ ‖E‖.
-        residual_part = np.linalg.norm(H.residual_matvec(probe)) if H.u.any() else 0.0
-        values, c = _gram_eigenpairs(H, k + 3)
+        residual_part = float(np.linalg.norm(H.residual_matvec(probe))) if H.u.any() else 0.0
+        values, c = _gram_eigenpairs(H, k, residual_part / tol)
     if not np.isfinite(residual_part):
         raise _overflow()
     if residual_part == 0 and not len(values):
@@ -243,16 +243,23 @@ def top_eigenvalues(
     return _checked(H, vectors, "lanczos")
 
 
-def _gram_eigenpairs(H: Hessian, k: int) -> tuple[np.ndarray, np.ndarray]:
+def _gram_eigenpairs(H: Hessian, k: int, useful: float) -> tuple[np.ndarray, np.ndarray]:
     """The k largest eigenvalues of the Gauss–Newton part and the eigenvectors (rows) of the n × n
-    Gram matrix, as far as they are positive; none where that matrix is not worth its cost."""
+    Gram matrix, as far as they are positive; none where that matrix is not worth its cost.
+
+    Three more, for Lanczos's start, where even the largest is below `useful`.
+    """
     root, n = np.sqrt(H.w), H.data.n
     if not H.affords_gram:
         return np.empty(0), np.empty((0, n))
     gram = H.gram() * root * root[:, None]
     if not np.isfinite(gram).all():
         raise _overflow()
-    values, c = scipy.linalg.eigh(gram, subset_by_index=[max(n - k, 0), n - 1], check_finite=False)
+    # Tr ≥ λ_max for a matrix without negative eigenvalues.
+    wanted = k if useful <= np.trace(gram) else k + 3
+    values, c = scipy.linalg.eigh(
+        gram, subset_by_index=[max(n - wanted, 0), n - 1], check_finite=False
+    )
     positive = values > 1e-12 * max(values[-1], np.finfo(float).tiny)
     return values[positive][::-1], c.T[positive][::-1]
 

@@ -98,7 +98,7 @@ class PlainHessian(NetworkHessian):
         out = np.empty(self.size)
         grads = self.blocks(out)
         for name, delta, z in zip(self.theta, self.deltas, self.z[:-1], strict=False):
-            np.matmul((u[:, None] * delta).T, z, out=grads[name])
+            np.matmul(delta.T, u[:, None] * z, out=grads[name])
         grads[f"W{self.model.depth}"][:] = u @ self.z[-1]
         if self.model.output_bias:
             grads["b_out"][...] = u.sum()
