@@ -9,6 +9,7 @@ import pytest
 
 from flattest.algorithms import Phase, StepChange
 from flattest.data import Dataset
+from flattest.errors import FlattestError
 from flattest.losses import MSE, HalfMSE, Logistic
 from flattest.models import MLP, FunctionModel
 from flattest.train import fused
@@ -207,19 +208,20 @@ def test_another_perturbation_would_be_noticed(name, factor, monkeypatch):
     assert distance(fused.advance(task, phase, state, 5).params, expected) > 1e-5
 
 
-CUT = ["bias", "layer norm", "weight decay", "projection and decay", "label noise", "warm-up"]
-CUT += ["batch norm", "three layers, projection", "minibatch", "gd, label noise"]
-
-
 def single(state):
     return replace(state, params={k: np.float32(v) for k, v in state.params.items()})
+
+
+CUT = ["bias", "layer norm", "weight decay", "projection and decay", "label noise", "warm-up"]
+CUT += ["batch norm", "three layers, projection", "minibatch", "gd, label noise"]
 
 
 @pytest.mark.parametrize("name", CUT)
 def test_where_a_run_is_cut_does_not_change_a_bit(name):
     task, state, phase = case(name)
-    whole = fused.advance(task, phase, single(state), 9)
-    cut = single(state)
+    start = single(state)
+    whole = fused.advance(task, phase, start, 9)
+    cut = start
     for epochs in (4, 1, 3, 1):
         cut = fused.advance(task, phase, cut, epochs)
     assert (cut.step, cut.epoch) == (whole.step, whole.epoch)
@@ -255,6 +257,16 @@ def test_a_zero_gradient_gives_no_perturbation_and_no_step(name):
     after = fused.advance(task, sam(batch=batch), dead, 3)
     assert after.halt is None
     assert distance(after.params, dead.params) == 0
+
+
+@pytest.mark.parametrize("name", ["bias", "batch norm", "three layers", "minibatch"])
+def test_what_decays_for_ever_becomes_zero(name):
+    """Halved at every step, dead weights would linger among the denormal numbers, at great cost."""
+    model, loss, phase = CASES[name]
+    task, state = problem(model, loss)
+    dead = single(replace(state, params=state.params | {"b1": state.params["b1"] - 100.0}))
+    after = fused.advance(task, sgd(lr=0.5, weight_decay=1.0, batch=phase.batch), dead, 60)
+    assert all((value == 0).all() for value in after.params.values())
 
 
 @pytest.mark.parametrize("model", [BIAS, THREE_LAYERS], ids=["two layers", "three layers"])
@@ -315,3 +327,6 @@ def test_what_it_cannot_train_it_says_in_a_sentence():
     assert "depth" in fused.supports(MLP(WIDTH, depth=5), MSE(), sam())
     assert "FunctionModel" in fused.supports(FunctionModel(None, None), MSE(), sam())
     assert all(fused.supports(*settings) is None for settings in CASES.values())
+    task, state = problem(MLP(WIDTH, depth=5))
+    with pytest.raises(FlattestError, match="depth 2 and 3"):
+        fused.advance(task, sam(), state, 1)

@@ -4,20 +4,26 @@ The entry point is that of `state.State`; `kernels` says how it is fast.
 """
 
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 
 from flattest.algorithms import Phase
+from flattest.errors import FlattestError
 from flattest.losses import MSE, HalfMSE, Logistic
 from flattest.models import MLP
 from flattest.train.kernels import batches, common, sim_bn, single
 from flattest.train.kernels.signs import CHUNK, GROUP, sign_codes
 from flattest.train.kernels.simd import BLOCK, PANEL, VECTOR_BYTES
 from flattest.train.order import stream_seed
-from flattest.train.state import Problem, State
+from flattest.train.state import Halt, Problem, State
 
-_STEPS_AT_ONCE = 200_000  # so that an interrupt is heard soon
-_HALTS = {common.RUNNING: None, common.STOPPED: "stopped", common.DIVERGED: "diverged"}
+_STEPS_AT_ONCE = 30_000  # so that an interrupt is heard within seconds
+_HALTS: dict[int, Halt | None] = {
+    common.RUNNING: None,
+    common.STOPPED: "stopped",
+    common.DIVERGED: "diverged",
+}
 _LOSSES = {MSE: common.MSE, HalfMSE: common.HALF_MSE, Logistic: common.LOGISTIC}
 _NORMS = {None: common.TWO_LAYER, "sim_ln": common.SIM_LN, "sim_bn": common.SIM_BN}
 
@@ -37,6 +43,8 @@ def supports(model, loss, phase: Phase) -> str | None:
 
 def advance(problem: Problem, phase: Phase, state: State, epochs: int) -> State:
     """The state after `epochs` more epochs of the phase, or at the epoch that halted it."""
+    if (reason := supports(problem.model, problem.loss, phase)) is not None:
+        raise FlattestError(reason)
     at_once = max(1, _STEPS_AT_ONCE // phase.steps_per_epoch(problem.data.n))
     while epochs > 0 and state.halt is None:
         count = min(epochs, at_once)
@@ -64,8 +72,8 @@ def _advance_chunk(problem: Problem, phase: Phase, state: State, epochs: int) ->
 
 def _run(problem: Problem, phase: Phase, state: State, epochs: int):
     """Parameters and the kernel's report after `epochs` epochs."""
-    n = problem.data.n
-    settings = _net(problem.model), _target(problem.loss), _rule(phase, n)
+    n, model = problem.data.n, cast(MLP, problem.model)
+    settings = _net(model), _target(problem.loss), _rule(phase, n)
     clock = common.Clock(
         stream_seed(problem.seed),
         state.epoch,
@@ -73,7 +81,7 @@ def _run(problem: Problem, phase: Phase, state: State, epochs: int):
         state.phase_epoch * phase.steps_per_epoch(n),
         bool(state.changed),
     )
-    trained = _layout(problem.model, phase, n)(problem.model, problem.data, state.params)
+    trained = _layout(model, phase, n)(model, problem.data, state.params)
     halt = trained.run(*settings, clock)
     return trained.params(), halt
 
@@ -237,7 +245,7 @@ def _activation(name: str) -> tuple[int, float] | None:
 
 
 def _net(model: MLP) -> common.Net:
-    code, parameter = _activation(model.activation)
+    code, parameter = cast(tuple[int, float], _activation(model.activation))
     family = common.THREE_LAYER if model.depth == 3 else _NORMS[model.norm]
     return common.Net(family, code, parameter, float(model.epsilon), bool(model.output_bias))
 

@@ -16,8 +16,6 @@ kernel = njit(nogil=True, error_model="numpy", fastmath=FAST, cache=True)
 
 LEAKY, SOFTPLUS, QUADRATIC, POWER = range(4)
 MSE, HALF_MSE, LOGISTIC = range(3)
-
-
 TWO_LAYER, SIM_LN, SIM_BN, THREE_LAYER = range(4)
 RUNNING, STOPPED, DIVERGED = range(3)
 
@@ -137,12 +135,14 @@ def ascent(rule, s, square):
 def _softplus(h, value, gain):
     """log(1 + e^h) and its slope, without branches, so that the loop vectorizes.
 
-    t = e^{−|h|} by reduction to |r| ≤ ln2/2 and Taylor; log1p(t) = 2 artanh(t/(2 + t)).
+    t = e^{−|h|} by reduction to |r| ≤ ln2/2 and Taylor; log1p(t) = 2 artanh(t/(2 + t)). |h| is cut
+    off where t is nothing beside 1 but its square is still no denormal number.
     """
     out_of_line()
+    limit = 345.0 if h.itemsize == 8 else 41.0
     for j in range(h.size):
         x = np.float64(h[j])
-        size = min(abs(x), 345.0)
+        size = min(abs(x), limit)
         k = np.floor(0.5 - size * 1.4426950408889634)
         r = -size - k * 0.6931471803691238 - k * 1.9082149292705877e-10
         t = 1.0 + r * (1.0 / 13)
