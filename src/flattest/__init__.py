@@ -65,6 +65,7 @@ from flattest.interpolators import (  # noqa: E402
     flattest_interpolators,
 )
 from flattest.losses import MSE, HalfMSE, Logistic, loss, zero_one_error  # noqa: E402
+from flattest.measure import Measurement, measure  # noqa: E402
 from flattest.models import MLP, FunctionModel, Init, Model, predict  # noqa: E402
 from flattest.multi_index import (  # noqa: E402
     bad_inner_weights,
@@ -143,6 +144,7 @@ __all__ = [
     "Log",
     "Logistic",
     "Measure",
+    "Measurement",
     "Model",
     "Network",
     "Phase",
@@ -190,6 +192,7 @@ __all__ = [
     "load_params",
     "loss",
     "lower_bound",
+    "measure",
     "meets_condition_1",
     "memorizer",
     "memorizes",

@@ -7,12 +7,9 @@ import numpy as np
 
 from flattest.bounds import Bound
 from flattest.measure.result import Layer, Measurement
-from flattest.measure.units import Flattest, Units, flattest
+from flattest.measure.units import Flattest, Unbounded, Units, flattest
 from flattest.sharpness import lanczos
 from flattest.sharpness.result import Measure
-
-# Entries this small against the whole are rounding errors of either sign.
-_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
@@ -55,24 +52,20 @@ def assemble(
     `units` is a sentence where the rescalings are not known.
     """
     least = least_trace(diagonal, units)
-    known = isinstance(least, Flattest)
-    if not known:
-        notes = (*notes, f"no least trace: {least}")
-    elif least.attained > least.balance.value * (1 + 1e-9):
-        notes = (
-            *notes,
-            f"the least trace is approached, not attained; the rescaled network is scaled by its "
-            f"finite factors only and has {least.attained:.8g}",
-        )
+    if isinstance(least, str):
+        notes, least = (*notes, f"no least trace: {least}"), None
+    elif least.attained > least.value * (1 + 1e-9):
+        limit = "the least trace is approached, not attained; the rescaled network has"
+        notes = (*notes, f"{limit} {least.attained:.8g}")
     found = Measurement(
         trace=diagonal.trace,
         stderr=diagonal.stderr,
-        least=least.balance.value if known else None,
-        least_lower_bound=least.balance.lower_bound if known else None,
+        least=least.value if least else None,
+        least_lower_bound=least.lower_bound if least else None,
         top_eigenvalue=top.value,
         residual=top.residual,
         layers={
-            name: Layer(value, least.per_layer[name] if known else None)
+            name: Layer(value, least.per_layer[name] if least else None)
             for name, value in diagonal.per_layer.items()
         },
         method=diagonal.method,
@@ -84,7 +77,7 @@ def assemble(
         bound_reference=bound.reference if bound else "",
         notes=notes,
     )
-    return found, least if known else None
+    return found, least
 
 
 def least_trace(diagonal: Diagonal, units: Units | str) -> Flattest | str:
@@ -93,10 +86,13 @@ def least_trace(diagonal: Diagonal, units: Units | str) -> Flattest | str:
         return units
     if diagonal.stderr > 0:
         return "the diagonal of ∇²L is only estimated"
-    smallest = min((np.min(e, initial=0) for e in diagonal.entries.values()), default=0)
-    if smallest < -_ROUNDING * abs(diagonal.trace):
-        return "∇²L has negative diagonal entries, so the trace is unbounded below over rescalings"
-    return flattest(units, {k: np.maximum(e, 0) for k, e in diagonal.entries.items()})
+    try:
+        return flattest(units, diagonal.entries)
+    except Unbounded:
+        return (
+            "weights that rescalings change have negative diagonal entries in ∇²L, so that the "
+            "trace need not be bounded below; train further"
+        )
 
 
 def top_eigenvalue(matvec, size: int, tol: float, rng: np.random.Generator) -> Measure:

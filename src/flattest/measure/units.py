@@ -17,6 +17,8 @@ from scipy.sparse.csgraph import connected_components
 from flattest.balancing import Balance, Coupling, balance
 
 FIXED = 0
+# Entries this small against the whole are rounding errors of either sign.
+_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
@@ -65,17 +67,30 @@ class Units:
 class Flattest:
     """The least trace over rescalings, the factor of each weight and the trace of each there.
 
-    `balance.value` is an infimum; `attained` is the trace at these factors, which exceeds it where
-    a unit's mass can only be driven to 0 in the limit.
+    `constant` is what no rescaling changes. `value` is an infimum; `attained` is the trace at these
+    factors, which exceeds it where a unit's mass can only be driven to 0 in the limit.
     """
 
     balance: Balance
+    constant: float
     factors: dict[str, np.ndarray]
     per_layer: dict[str, float]
 
     @property
+    def value(self) -> float:
+        return self.balance.value + self.constant
+
+    @property
+    def lower_bound(self) -> float:
+        return self.balance.lower_bound + self.constant
+
+    @property
     def attained(self) -> float:
         return sum(self.per_layer.values())
+
+
+class Unbounded(Exception):
+    """Some weight that rescalings change has a negative diagonal entry."""
 
 
 def flattest(units: Units, diagonal: Mapping[str, np.ndarray]) -> Flattest:
@@ -84,19 +99,27 @@ def flattest(units: Units, diagonal: Mapping[str, np.ndarray]) -> Flattest:
     ends = {
         name: Ends(component[end.target], component[end.source]) for name, end in units.ends.items()
     }
+    masses = {name: _moving(diagonal[name], end) for name, end in ends.items()}
+    whole = sum(float(np.sum(entries)) for entries in diagonal.values())
+    smallest = min(float(np.min(mass, initial=0)) for mass in masses.values())
+    if smallest < 0:
+        raise Unbounded
     groups = _groups(ends, component.max() + 1)
-    couplings = [
-        coupling
-        for name, end in ends.items()
-        for coupling in _couplings(diagonal[name], end, groups)
-    ]
+    couplings = [c for name, end in ends.items() for c in _couplings(masses[name], end, groups)]
     found = balance(couplings)
     beta = np.ones(component.max() + 1)
     for name, values in found.beta.items():
         beta[groups.members(name)] = values
     factors = {name: beta[end.target] / beta[end.source] for name, end in ends.items()}
     per_layer = {name: float(np.sum(diagonal[name] / factors[name] ** 2)) for name in ends}
-    return Flattest(found, factors, per_layer)
+    return Flattest(found, whole - found.original, factors, per_layer)
+
+
+def _moving(entries: np.ndarray, end: Ends) -> np.ndarray:
+    """The entries that rescalings change, 0 elsewhere and where rounding made them negative."""
+    scale = np.abs(entries).max(initial=0)
+    clean = np.where((entries < 0) & (entries > -_ROUNDING * scale), 0.0, entries)
+    return np.where(end.target != end.source, clean, 0.0)
 
 
 @dataclass(frozen=True)

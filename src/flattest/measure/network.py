@@ -1,0 +1,254 @@
+"""∇²L of a JAX function of parameters and inputs with any number of outputs, by autodiff."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+
+from flattest.data import Dataset
+from flattest.errors import FlattestError, unknown
+from flattest.losses import LOSSES
+from flattest.losses import loss as flattest_loss
+
+# Per-sample gradients held at once: 128 MB in float64, or those of one sample where that is more.
+MOST_GRADIENT_ENTRIES = 2**24
+_ROWS_AT_ONCE = 32
+
+
+@dataclass(eq=False)
+class FunctionProblem:
+    """L(θ) = (1/n) Σ ℓ(f_θ(x_i), y_i) with f = `function(leaves, x)`, θ the leaves by name."""
+
+    function: Callable[[dict[str, Any], Any], Any]
+    leaves: dict[str, jnp.ndarray]
+    x: jnp.ndarray
+    y: jnp.ndarray
+    loss: Callable[[Any, Any], Any]
+
+    def __post_init__(self):
+        self.theta, self.unravel = ravel_pytree(self.leaves)
+
+    @property
+    def samples(self) -> int:
+        return len(self.x)
+
+    @property
+    def size(self) -> int:
+        return self.theta.size
+
+    @cached_property
+    def outputs(self) -> jnp.ndarray:
+        """f, (n, outputs)."""
+        return self._rows(self.function(self.leaves, self.x))
+
+    @staticmethod
+    def _rows(f):
+        return f.reshape(len(f), -1)
+
+    def mean_loss(self) -> float:
+        return float(jnp.mean(jax.vmap(self.loss)(self.outputs, self.y)))
+
+    def by_name(self, flat) -> dict[str, np.ndarray]:
+        return {name: np.asarray(v) for name, v in self.unravel(jnp.asarray(flat)).items()}
+
+    def gauss_newton_diagonal(self) -> np.ndarray:
+        """(1/n) Σ_i Σ_c λ_ic (J_iᵀ v_ic)² with the eigenpairs λ, v of ∇²_f ℓ_i."""
+        hessians = jax.vmap(jax.hessian(self.loss))(self.outputs, self.y)
+        values, vectors = jnp.linalg.eigh(0.5 * (hessians + hessians.transpose(0, 2, 1)))
+        columns = vectors.transpose(0, 2, 1)
+        entries = self.size * columns.shape[1]
+        at_once = min(self.samples, max(1, MOST_GRADIENT_ENTRIES // entries))
+        # The last chunk is filled up with samples of weight 0.
+        rest = -self.samples % at_once
+        order = np.arange(self.samples + rest) % self.samples
+        weight = jnp.where(
+            jnp.arange(self.samples + rest)[:, None] < self.samples, values[order], 0
+        )
+        chunks = jax.tree.map(
+            lambda a: a.reshape(-1, at_once, *a.shape[1:]), (self.x[order], columns[order], weight)
+        )
+        return np.asarray(self._sum_of_squares(self.theta, chunks)) / self.samples
+
+    # Compiled for each problem, so that nothing of it outlives it.
+    @cached_property
+    def _sum_of_squares(self) -> Callable:
+        def of_sample(theta, x, columns, values):
+            _, pullback = jax.vjp(
+                lambda theta: self.function(self.unravel(theta), x[None]).reshape(-1), theta
+            )
+            return values @ jax.vmap(lambda c: pullback(c)[0])(columns) ** 2
+
+        def total(theta, chunks):
+            def add(total, chunk):
+                squares = jax.vmap(of_sample, in_axes=(None, 0, 0, 0))(theta, *chunk)
+                return total + squares.sum(0), None
+
+            return jax.lax.scan(add, jnp.zeros_like(theta), chunks)[0]
+
+        return jax.jit(total)
+
+    @cached_property
+    def _products(self) -> Callable:
+        def value(theta, x, y):
+            f = self._rows(self.function(self.unravel(theta), x))
+            return jnp.mean(jax.vmap(self.loss)(f, y))
+
+        def products(theta, x, y, rows):
+            def product(v):
+                return jax.jvp(lambda t: jax.grad(value)(t, x, y), (theta,), (v,))[1]
+
+            return jax.lax.map(product, rows, batch_size=_ROWS_AT_ONCE)
+
+        return jax.jit(products)
+
+    def products(self, rows: np.ndarray) -> np.ndarray:
+        """∇²L applied to each row."""
+        return np.array(self._products(self.theta, self.x, self.y, jnp.asarray(rows)))
+
+    def matvec(self, v: np.ndarray) -> np.ndarray:
+        return self.products(v[None])[0]
+
+    def diagonal_by_columns(self) -> np.ndarray:
+        """The diagonal of ∇²L from its products with all unit vectors, a few at once."""
+        diagonal = np.empty(self.size)
+        for first in range(0, self.size, _ROWS_AT_ONCE):
+            # The last block overlaps the one before, so that one compiled shape serves all.
+            rows = np.arange(_ROWS_AT_ONCE) + min(first, max(0, self.size - _ROWS_AT_ONCE))
+            rows = rows[rows < self.size]
+            basis = np.zeros((len(rows), self.size))
+            basis[np.arange(len(rows)), rows] = 1
+            diagonal[rows] = self.products(basis)[np.arange(len(rows)), rows]
+        return diagonal
+
+
+def function_problem(function: Callable, params: Any, data: Any, loss: Any) -> FunctionProblem:
+    """Checks all that is given; raises a sentence where it cannot be measured."""
+    x, y = arrays_of(data)
+    if is_named(loss):
+        flattest_loss(loss).check_labels(y)
+    leaves, tree = named_leaves(params)
+    names = list(leaves)
+
+    def of_leaves(values, x):
+        return function(jax.tree.unflatten(tree, [values[name] for name in names]), x)
+
+    found = FunctionProblem(of_leaves, leaves, jnp.asarray(x), jnp.asarray(y), sample_loss(loss))
+    _check(found)
+    return found
+
+
+def named_leaves(params: Any) -> tuple[dict[str, jnp.ndarray], Any]:
+    """Parameters by their path in the tree, in float64, and the tree."""
+    paths, tree = jax.tree_util.tree_flatten_with_path(params)
+    if not paths:
+        raise FlattestError("Parameters are a tree of arrays with at least one leaf.")
+    leaves = {}
+    for path, leaf in paths:
+        name = jax.tree_util.keystr(path, simple=True, separator=".") or "theta"
+        try:
+            leaves[name] = jnp.asarray(leaf, jnp.float64)
+        except (TypeError, ValueError) as error:
+            raise FlattestError(f"Parameter {name} must be a real array: {error}") from None
+        if not bool(jnp.isfinite(leaves[name]).all()):
+            raise FlattestError(f"Parameter {name} has entries that are not finite.")
+    return leaves, tree
+
+
+def arrays_of(data: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Inputs and targets of a Dataset, a pair of arrays, or batches of pairs put together."""
+    if isinstance(data, Dataset):
+        return data.x, data.y
+    pairs = [data] if _is_pair(data) else _listed(data)
+    if not sum(len(x) for x, _ in pairs):
+        raise FlattestError("The data are empty: they need at least one sample.")
+    x, y = (np.concatenate([np.asarray(pair[k]) for pair in pairs]) for k in (0, 1))
+    if len(x) != len(y):
+        raise FlattestError(f"Inputs {x.shape} and targets {y.shape} must have as many rows each.")
+    if x.dtype.kind != "f":
+        raise FlattestError(f"The inputs are of type {x.dtype}; give them as floating point.")
+    if not np.isfinite(x).all():
+        raise FlattestError("The inputs contain NaN or infinite values; remove those samples.")
+    return x.astype(np.float64), y.astype(np.float64) if y.dtype.kind == "f" else y
+
+
+def _is_pair(data: Any) -> bool:
+    arrays = isinstance(data, list | tuple) and len(data) == 2
+    return arrays and all(hasattr(part, "shape") and np.ndim(part) > 0 for part in data)
+
+
+def _listed(data: Any) -> list:
+    if not isinstance(data, Iterable):
+        raise FlattestError(
+            f"Data are a pair of arrays or batches of such pairs, not {type(data).__name__}."
+        )
+    pairs = list(data)
+    if not all(_is_pair(pair) for pair in pairs):
+        raise FlattestError("Every batch must be a pair of arrays: inputs and targets.")
+    return pairs
+
+
+def is_named(loss: Any) -> bool:
+    """Whether it is one of flattest's losses; raises for names of none."""
+    if isinstance(loss, str) and loss not in (*LOSSES, "cross_entropy"):
+        raise unknown("loss", loss, [*LOSSES, "cross_entropy"])
+    return isinstance(loss, (str, *LOSSES.values())) and loss != "cross_entropy"
+
+
+def sample_loss(loss: Any) -> Callable[[Any, Any], Any]:
+    """ℓ(f_i, y_i) of one sample's outputs, a vector, and its target."""
+    if loss == "cross_entropy":
+        return lambda f, y: -jax.nn.log_softmax(f)[y]
+    if is_named(loss):
+        kind = flattest_loss(loss)
+        return lambda f, y: kind.value(f, jnp.reshape(y, f.shape)).sum()
+    if not callable(loss):
+        raise FlattestError(f"A loss is a name or a function of outputs and target, not {loss!r}.")
+    return lambda f, y: jnp.reshape(loss(f, y), ())
+
+
+def _check(p: FunctionProblem) -> None:
+    try:
+        f, alone = p.outputs, p.function(p.leaves, p.x[:1])
+    except FlattestError:
+        raise
+    except Exception as error:  # Whatever the user's function raises on these inputs.
+        raise FlattestError(f"The function fails on these inputs: {_line(error)}") from None
+    if len(f) != p.samples or not bool(jnp.isfinite(f).all()):
+        raise FlattestError("The function must give a row of finite outputs for each sample.")
+    if not np.allclose(f[:1], alone.reshape(1, -1), rtol=1e-8, atol=1e-10):
+        raise FlattestError(
+            "The function's output for a sample depends on the rest of its batch; ∇²L is then not "
+            "defined sample by sample."
+        )
+    try:
+        value = p.mean_loss()
+    except Exception as error:  # Whatever the loss raises on these outputs and targets.
+        raise FlattestError(
+            f"The loss fails on outputs {f.shape} and targets {p.y.shape}: {_line(error)}"
+        ) from None
+    if not np.isfinite(value):
+        raise FlattestError("The loss is not a finite number on every sample.")
+    _check_used(p)
+
+
+def _check_used(p: FunctionProblem) -> None:
+    """A parameter that no equation of the jaxpr takes is refused."""
+    jaxpr = jax.make_jaxpr(p.function)(p.leaves, p.x[:1]).jaxpr
+    taken = {id(atom) for equation in jaxpr.eqns for atom in equation.invars}
+    taken |= {id(atom) for atom in jaxpr.outvars}
+    names = sorted(p.leaves)
+    unused = [n for n, v in zip(names, jaxpr.invars, strict=False) if id(v) not in taken]
+    if unused:
+        raise FlattestError(
+            f"The outputs do not depend on {', '.join(unused)}; leave unused parameters out."
+        )
+
+
+def _line(error: Exception) -> str:
+    """The first line of an error's message, as the end of a sentence."""
+    return (str(error).strip().partition("\n")[0] or type(error).__name__).rstrip(".") + "."
