@@ -1,0 +1,123 @@
+"""Measure how flat your own network is, in a way that no rescaling can fake.
+
+Prints Tr ∇²L, the least trace over all rescalings of its units, their ratio, the top eigenvalue and
+each layer's share. --model names a function that builds the network without its parameters: a
+torch.nn.Module (needs flattest[torch]), one of flattest's models, or a JAX function f(params, x).
+The parameters are read from the safetensors file; the data from an .npz with arrays x and y.
+--out writes the parameters of the flattest rescaled network.
+
+A file that flattest wrote itself (construct, save_network) needs neither model nor data.
+
+Examples:
+
+    flattest measure checkpoint.safetensors --model net.py:build --data data.npz
+    flattest measure checkpoint.safetensors --model net.py:build --data data.npz \\
+        --loss cross_entropy --json --out flat.safetensors
+    flattest measure memorizer.safetensors
+"""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import tyro
+
+from flattest.cli import _user_file
+from flattest.cli._options import Json, console, print_json
+from flattest.errors import FlattestError
+from flattest.measure import Measurement, measure
+from flattest.parameters import load_network, load_params
+from flattest.store.files import write_tensors
+
+Checkpoint = Annotated[
+    Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE", help="Parameters as safetensors.")
+]
+Build = Annotated[
+    str | None,
+    tyro.conf.arg(
+        name="model", metavar="FILE.py:FUNCTION", help="A function that builds the network."
+    ),
+]
+DataFile = Annotated[
+    Path | None, tyro.conf.arg(metavar="FILE.npz", help="Arrays x and y, a sample a row.")
+]
+LossName = Annotated[
+    str, tyro.conf.arg(metavar="NAME", help="mse, half_mse, logistic or cross_entropy.")
+]
+Out = Annotated[
+    Path | None,
+    tyro.conf.arg(metavar="FILE", help="Where to write the flattest rescaled parameters."),
+]
+
+
+def command(
+    checkpoint: Checkpoint,
+    build: Build = None,
+    data: DataFile = None,
+    loss: LossName = "mse",
+    out: Out = None,
+    as_json: Json = False,
+) -> int:
+    found = measured(checkpoint, build, data, loss)
+    if out is not None:
+        write_tensors(out, rescaled_tensors(found))
+    if as_json:
+        print_json(found.as_dict())
+    else:
+        console().print(str(found), markup=False)
+    return 0
+
+
+def measured(checkpoint: Path, build: str | None, data: Path | None, loss: str) -> Measurement:
+    if build is None and data is None:
+        network = load_network(checkpoint)
+        return measure(network.model, network.params, network.data, network.loss)
+    if build is None or data is None:
+        raise FlattestError("Give both --model FILE.py:FUNCTION and --data FILE.npz.")
+    params, arrays = load_params(checkpoint), arrays_of(data)
+    network = _user_file.run(_user_file.load(build), build)
+    if _is_module(network):
+        import flattest
+
+        return flattest.torch.measure(_with_parameters(network, params), arrays, loss)
+    return measure(network, params, arrays, loss)
+
+
+def arrays_of(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    """x and y of any shape and number; pickled contents are refused."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return file["x"], file["y"]
+    except KeyError as error:
+        raise FlattestError(f"{path} must hold arrays named x and y: {error}.") from None
+    except FileNotFoundError:
+        raise FlattestError(f"There is no file {path}.") from None
+    except Exception as error:  # NumPy raises many kinds for a file that is no .npz.
+        raise FlattestError(f"{path} cannot be read as an .npz of arrays: {error}") from None
+
+
+def _is_module(network: Any) -> bool:
+    """A torch.nn.Module, recognized without importing PyTorch."""
+    return any(c.__module__.startswith("torch.nn") for c in type(network).__mro__)
+
+
+def _with_parameters(module: Any, params: dict[str, np.ndarray]) -> Any:
+    """The module in float64 and eval mode, with parameters and buffers from the file."""
+    import torch
+
+    state = {name: torch.from_numpy(value) for name, value in params.items()}
+    try:
+        module.double().load_state_dict(state)
+    except RuntimeError as error:
+        sentence = " ".join(str(error).split())
+        raise FlattestError(f"The checkpoint does not fit the module: {sentence}") from None
+    return module.eval()
+
+
+def rescaled_tensors(found: Measurement) -> dict[str, np.ndarray]:
+    if found.rescaled is None:
+        raise FlattestError(f"There is no rescaled network to write: {'; '.join(found.notes)}.")
+    if _is_module(found.rescaled):
+        state = found.rescaled.state_dict().items()
+        return {name: value.detach().numpy() for name, value in state}
+    return {name: np.asarray(value) for name, value in found.rescaled.items()}
