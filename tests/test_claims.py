@@ -4,7 +4,18 @@ import math
 import pytest
 
 from flattest import claims
-from flattest.claims import Measured, at_least, at_most, cite, claim, equal, worst
+from flattest.claims import (
+    Measured,
+    assuming,
+    at_least,
+    at_most,
+    cite,
+    claim,
+    equal,
+    every,
+    provided,
+    worst,
+)
 from flattest.claims.markdown import cells, page, row
 from flattest.cli import main
 from flattest.errors import FlattestError
@@ -68,6 +79,26 @@ def test_the_worst_part_is_the_one_that_fails():
     assert not worst([good, at_most(math.nan, 2)]).met
     with pytest.raises(FlattestError, match="at least one"):
         worst([])
+    with pytest.raises(FlattestError, match="at least one"):
+        every([])
+
+
+def test_a_conjunction_shows_its_headline_or_what_failed_first():
+    good, close, bad = at_most(1, 2), at_most(1.9, 2), at_most(3, 2)
+    assert provided(good, close) is good
+    assert provided(good, bad, close) is bad
+    untouched = iter([good, bad, close])
+    assert every(untouched) is bad
+    assert next(untouched) is close
+
+
+def test_an_instance_outside_the_hypotheses_counts_for_nothing():
+    entry = register(
+        "misprint", lambda: assuming(at_most(2, 1), at_most(2, 1)), reading="as printed"
+    )
+    outcome = claims.run(entry)
+    assert (outcome.status, outcome.as_expected) == ("error", False)
+    assert "hypothesis" in outcome.note
 
 
 def test_a_check_that_raises_is_an_error_row_not_a_crash():

@@ -15,13 +15,13 @@ def test_the_ledger_finds_the_expected_status(entry):
     assert outcome.as_expected, (outcome.status, outcome.measured, outcome.note)
 
 
-@pytest.mark.parametrize("factor", [0.99, 1.01])
 @pytest.mark.parametrize(
     ("entry", "name"), CONSTANTS, ids=[f"{entry.id}:{name}" for entry, name in CONSTANTS]
 )
-def test_one_per_cent_off_a_constant_makes_its_entry_fail(entry, name, factor):
-    outcome = claims.run(entry, **{name: entry.constants[name] * factor})
-    assert outcome.status.startswith("fails"), (outcome.status, outcome.measured)
+def test_one_per_cent_off_a_constant_makes_its_entry_fail(entry, name):
+    for factor in (0.99, 1.01):
+        outcome = claims.run(entry, **{name: entry.constants[name] * factor})
+        assert outcome.status.startswith("fails"), (outcome.status, outcome.measured)
 
 
 def test_every_misprint_has_both_readings():
@@ -53,17 +53,13 @@ CONSTRUCTIONS = [
 ]
 
 
-@pytest.mark.parametrize("factor", [0.99, 1.01])
 @pytest.mark.parametrize(
     ("place", "array", "id"),
     [(place, array, id) for place, arrays, id in CONSTRUCTIONS for array in arrays],
 )
-def test_one_per_cent_off_a_construction_makes_its_entry_fail(
-    monkeypatch, place, array, id, factor
-):
+def test_one_per_cent_off_a_construction_makes_its_entry_fail(monkeypatch, place, array, id):
     def change(built):
-        params = {**built.params, array: built.params[array] * factor}
-        return built._replace(params=params)
+        return built._replace(params={**built.params, array: built.params[array] * 1.01})
 
     patched(monkeypatch, place, change)
     assert claims.run(claims.get(f"wen2023/{id}")).status.startswith("fails")

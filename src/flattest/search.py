@@ -291,7 +291,8 @@ class _Point(NamedTuple):
 def _descend(problem: _Problem, theta, tau: float, steps: int):
     """Riemannian conjugate gradients (Polak–Ribière+) with Armijo backtracking."""
     point = problem.move(theta, jnp.zeros_like(theta), 0.0, tau)
-    direction, size, values, stalled = -point.g, 1e-2, [], 0
+    direction, size, stalled = -point.g, 1e-2, 0
+    values: list[float] = []
     while len(values) < steps:
         values.append(float(point.value))
         slope = float(point.g @ direction)

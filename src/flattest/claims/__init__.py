@@ -28,7 +28,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from itertools import chain, groupby
-from typing import Literal, get_args
+from typing import Literal, TypeVar, get_args
 
 import msgspec
 
@@ -91,6 +91,10 @@ class Measured(msgspec.Struct, frozen=True):
         return self.violation <= self.tolerance
 
 
+Check = Callable[..., Measured | None]
+C = TypeVar("C", bound=Check)
+
+
 def equal(value, bound, tolerance: float, note: str = "", **extra) -> Measured:
     """value = bound up to the tolerance."""
     return Measured(float(value), float(bound), "=", tolerance, note, **extra)
@@ -107,19 +111,32 @@ def at_least(value, bound, tolerance: float = 0.0, note: str = "", **extra) -> M
 
 
 def worst(parts: Iterable[Measured]) -> Measured:
-    """The part of a conjunction that is nearest to failing, or fails by most."""
-    ranked = list(parts)
-    if not ranked:
+    """The first part that fails, else the one nearest to failing; no part is taken after it."""
+    met: list[Measured] = []
+    for part in parts:
+        if not part.met:
+            return part
+        met.append(part)
+    if not met:
         raise FlattestError("A claim needs at least one measured part.")
-    return next(
-        (part for part in ranked if not part.met),
-        max(ranked, key=lambda part: part.violation - part.tolerance),
-    )
+    return max(met, key=lambda part: part.violation - part.tolerance)
 
 
 def provided(headline: Measured, *conditions: Measured) -> Measured:
     """The headline where it and every condition are met, else the first that is not."""
-    return next((part for part in (headline, *conditions) if not part.met), headline)
+    return every((headline, *conditions))
+
+
+def every(parts: Iterable[Measured]) -> Measured:
+    """The first part where all are met, else the first that is not; no part is taken after it."""
+    first: Measured | None = None
+    for part in parts:
+        if not part.met:
+            return part
+        first = first or part
+    if first is None:
+        raise FlattestError("A claim needs at least one measured part.")
+    return first
 
 
 def assuming(headline: Measured, *hypotheses: Measured) -> Measured:
@@ -142,7 +159,7 @@ class Claim:
     statement: str
     source: str
     evidence: Evidence
-    check: Callable[..., Measured | None]
+    check: Check
     expected: str
     reading: Reading | None = None
     cost: Cost = "fast"
@@ -184,14 +201,14 @@ def claim(
     reading: Reading | None = None,
     cost: Cost = "fast",
     expected: str | None = None,
-) -> Callable[[Callable[..., Measured]], Callable[..., Measured]]:
+) -> Callable[[C], C]:
     """Registers a check. The id begins with its paper: "wen2023/theorem-4.1".
 
     `expected` is needed only where the statement, read plainly, turns out not to hold.
     """
     _check_metadata(id, evidence, reading, cost)
 
-    def register(check):
+    def register(check: C) -> C:
         if id in _REGISTRY:
             raise FlattestError(f"The claim {id!r} is registered twice.")
         promised = expected or _expected_status(evidence, reading)

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 
 from flattest.bounds import lower_bound
-from flattest.claims import Measured, at_most, claim, equal, provided
+from flattest.claims import Measured, at_most, claim, equal, every, provided
 from flattest.claims.wen2023.instances import max_error
 from flattest.constructions import circle_generalizer, head_generalizer, population_mse
 from flattest.data import Circle, Dataset
@@ -179,15 +179,18 @@ def width_n_as_printed() -> Measured:
     reading="as corrected",
 )
 def width_n_corrected(factor=1.0) -> Measured:
-    parts, phi, Y, L = [], 5e-3, 1.0, 2.0
-    for n in (20, 40, 80):
-        data = Circle(label="cos2").draw(n, 2)
-        model, params, _ = circle_generalizer(data, half_angle=phi)
-        bound = factor * lower_bound(model, data).value
-        parts.append(equal(float(trace(model, params, data)), bound, 1e-9, "trace, n ≤ 80"))
-        parts.append(equal(max_error(model, params, data), 0.0, 1e-9, "interpolation error"))
-        angle = np.sort(np.arctan2(data.x[:, 1], data.x[:, 0]))
-        delta = np.diff(angle, append=angle[0] + 2 * np.pi).max()
-        allowed = (L * delta) ** 2 + 4 * n * phi / (2 * np.pi) * (2 * Y + L * delta) ** 2
-        parts.append(at_most(population_mse(model, params, data).value, allowed, 0.0, "MSE"))
-    return provided(*parts)
+    phi, Y, L = 5e-3, 1.0, 2.0
+
+    def parts():
+        for n in (20, 40, 80):
+            data = Circle(label="cos2").draw(n, 2)
+            model, params, _ = circle_generalizer(data, half_angle=phi)
+            bound = factor * lower_bound(model, data).value
+            yield equal(float(trace(model, params, data)), bound, 1e-9, "trace, n ≤ 80")
+            yield equal(max_error(model, params, data), 0.0, 1e-9, "interpolation error")
+            angle = np.sort(np.arctan2(data.x[:, 1], data.x[:, 0]))
+            delta = np.diff(angle, append=angle[0] + 2 * np.pi).max()
+            allowed = (L * delta) ** 2 + 4 * n * phi / (2 * np.pi) * (2 * Y + L * delta) ** 2
+            yield at_most(population_mse(model, params, data).value, allowed, 0.0, "MSE")
+
+    return every(parts())

@@ -3,7 +3,7 @@
 import numpy as np
 
 from flattest.bounds import lower_bound
-from flattest.claims import Measured, claim, equal, provided, worst
+from flattest.claims import Measured, claim, equal, every, provided, worst
 from flattest.claims.wen2023.bias import fits, norms, sphere_data
 from flattest.claims.wen2023.instances import dense_trace, random_interpolator
 from flattest.constructions import (
@@ -78,13 +78,12 @@ def _memorizer_parts(data: Dataset, epsilon: float, bound: float, **constants) -
 )
 def theorem_5_1(factor=1.0) -> Measured:
     sets = (Xor(30, distinct=True).draw(100, 0), sphere_data(60, 20, 2), sphere_data(12, 6, 1))
-    parts = [
+    return every(
         part
         for data in sets
         for epsilon in EPSILONS
         for part in _memorizer_parts(data, epsilon, factor * lemma_a12_bound(data, epsilon))
-    ]
-    return provided(*parts)
+    )
 
 
 def _case_1_from(threshold: float) -> tuple[Dataset, float, dict]:
@@ -175,14 +174,16 @@ def footnote_5(two=2.0) -> Measured:
     evidence="enumeration",
 )
 def proposition_5_1(factor=1.0, two=2.0) -> Measured:
-    parts = []
-    for d, n in ((12, 500), (5, 20), (5, 32)):
-        data = Xor(d, distinct=True).draw(n, seed=d)
-        model, params, _ = sim_ln_memorizer(data)
-        error = population_error(model, params, data).value
-        parts.append(equal(error, factor * max(1 - n / 2**d, 0), 1e-12, "all of {−1, 1}^d, d ≤ 12"))
-        parts += _memorizer_parts(data, 1e-5, two)
-    return provided(*parts)
+    def parts():
+        for d, n in ((12, 500), (5, 20), (5, 32)):
+            data = Xor(d, distinct=True).draw(n, seed=d)
+            model, params, _ = sim_ln_memorizer(data)
+            error = population_error(model, params, data).value
+            printed = factor * max(1 - n / 2**d, 0)
+            yield equal(error, printed, 1e-12, "all of {−1, 1}^d, d ≤ 12")
+            yield from _memorizer_parts(data, 1e-5, two)
+
+    return every(parts())
 
 
 @claim(
@@ -192,12 +193,13 @@ def proposition_5_1(factor=1.0, two=2.0) -> Measured:
     evidence="certificate",
 )
 def proposition_5_2(two=2.0) -> Measured:
-    parts = []
-    for d, n in ((30, 100), (12, 1000), (5, 4)):
-        data = Xor(d).draw(n, 0)
-        model, params, _ = sim_ln_generalizer(data)
-        parts.append(equal(float(trace(model, params, data)), two, 1e-9, "d = 5 … 30"))
-        parts.append(fits(model, params, data))
-        error = population_error(model, params, data).value
-        parts.append(equal(error, 0.0, 0.0, "zero-one error"))
-    return provided(*parts)
+    def parts():
+        for d, n in ((30, 100), (12, 1000), (5, 4)):
+            data = Xor(d).draw(n, 0)
+            model, params, _ = sim_ln_generalizer(data)
+            yield equal(float(trace(model, params, data)), two, 1e-9, "d = 5 … 30")
+            yield fits(model, params, data)
+            error = population_error(model, params, data).value
+            yield equal(error, 0.0, 0.0, "zero-one error")
+
+    return every(parts())

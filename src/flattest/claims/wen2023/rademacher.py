@@ -89,23 +89,20 @@ def planar_relu_rademacher(x: np.ndarray) -> float:
     ends = np.sort(np.unique(np.concatenate([angle + np.pi / 2, angle - np.pi / 2]) % (2 * np.pi)))
     middles = (ends + np.diff(ends, append=ends[0] + 2 * np.pi) / 2) % (2 * np.pi)
     signs = all_signs(len(x))
-    best = np.abs(signs @ relu_features(x, ends)).max(axis=1)
+    best = np.abs(signs @ np.maximum(x @ unit_vectors(ends), 0)).max(axis=1)
     for middle in middles:
-        active = (x @ [np.cos(middle), np.sin(middle)] > 0)[:, None]
+        active = (x @ unit_vectors(middle) > 0)[:, None]
         v = signs @ (x * active)
         top = np.arctan2(v[:, 1], v[:, 0])
         for candidate in (top, top + np.pi):
-            u = np.stack([np.cos(candidate), np.sin(candidate)])
-            value = np.abs((signs * relu_features(x, u=u).T).sum(axis=1))
-            best = np.maximum(best, value)
+            features = np.maximum(x @ unit_vectors(candidate), 0)
+            best = np.maximum(best, np.abs((signs * features.T).sum(axis=1)))
     return float(best.mean() / len(x))
 
 
-def relu_features(x: np.ndarray, angles: np.ndarray | None = None, u: np.ndarray | None = None):
-    """relu(u·x_i), one column for each unit vector u (given by its angle, or itself)."""
-    if u is None:
-        u = np.stack([np.cos(angles), np.sin(angles)])
-    return np.maximum(x @ u, 0)
+def unit_vectors(angles: np.ndarray) -> np.ndarray:
+    """(cos, sin), one column for each angle."""
+    return np.stack([np.cos(angles), np.sin(angles)])
 
 
 @claim(

@@ -132,7 +132,7 @@ def greedy_cover(points: np.ndarray, epsilon: float) -> np.ndarray:
 def lemma_a9() -> Measured:
     ratios = []
     for d, epsilon in itertools.product((1, 2, 3), (0.5, 0.25, 0.15)):
-        cloud = generator(0, "claims/lemma-a.9", d).normal(size=(4000, d))
+        cloud = generator(0, "claims/lemma-a.9", d).normal(size=(1500, d))
         cloud /= np.linalg.norm(cloud, axis=1, keepdims=True)
         cover = greedy_cover(cloud, epsilon)
         reach = np.linalg.norm(cloud[:, None] - cover[None], axis=2).min(axis=1).max()
