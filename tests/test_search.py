@@ -1,5 +1,3 @@
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -12,16 +10,6 @@ D, N, WIDTH = 6, 24, 20
 @pytest.fixture(scope="module")
 def xor():
     return ft.xor(n=N, d=D, seed=3, distinct=True)
-
-
-def dense_trace(model, params, data):
-    """Tr ∇²L by the full Hessian."""
-    flat, unflatten = jax.flatten_util.ravel_pytree(params)
-
-    def L(theta):
-        return ((model.apply(unflatten(theta), data.x, data.x) - data.y) ** 2).mean()
-
-    return float(jnp.trace(jax.hessian(L)(flat)))
 
 
 @pytest.fixture(scope="module")
@@ -45,10 +33,11 @@ def test_without_bias_the_search_leaves_the_bad_interpolator_and_generalizes(xor
     np.testing.assert_allclose(ft.predict(model, result.params, xor.x, xor.x), xor.y, atol=1e-10)
 
 
-def test_the_reported_sharpness_is_that_of_the_full_hessian(xor, no_bias):
+def test_the_reported_sharpness_is_the_trace_in_closed_form(xor, no_bias):
     model, bad, result = no_bias
-    assert result.start.sharpness == pytest.approx(dense_trace(model, bad, xor), rel=1e-9)
-    assert result.end.sharpness == pytest.approx(dense_trace(model, result.params, xor), rel=1e-9)
+    assert result.start.sharpness == pytest.approx(float(ft.trace(model, bad, xor)), rel=1e-9)
+    end = float(ft.trace(model, result.params, xor))
+    assert result.end.sharpness == pytest.approx(end, rel=1e-9)
 
 
 def test_no_search_ends_below_the_proven_bound(no_bias):
@@ -89,6 +78,18 @@ def test_the_logistic_loss_is_searched_at_its_own_targets(xor):
     f = ft.predict(ft.MLP(WIDTH), result.params, xor.x, xor.x)
     np.testing.assert_allclose(f, np.log(4) * xor.y, atol=1e-9)
     assert result.end.sharpness < result.start.sharpness
+
+
+def test_repeated_inputs_are_one_constraint_and_count_in_the_sharpness(xor):
+    twice = ft.Dataset(np.vstack([xor.x, xor.x[:5]]), np.concatenate([xor.y, xor.y[:5]]))
+    model = ft.MLP(WIDTH)
+    params = ft.interpolate(model, twice, 0)
+    np.testing.assert_allclose(ft.predict(model, params, twice.x, twice.x), twice.y, atol=1e-10)
+    result = search_flattest(model, twice, params, steps=5)
+    assert result.start.sharpness == pytest.approx(float(ft.trace(model, params, twice)), rel=1e-9)
+    torn = ft.Dataset(twice.x, np.concatenate([xor.y, -xor.y[:5]]))
+    with pytest.raises(ft.FlattestError, match="Equal inputs have different labels"):
+        search_flattest(model, torn, 0)
 
 
 def test_a_network_too_narrow_to_interpolate_is_refused(xor):

@@ -16,6 +16,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from flattest.activations import Activation, activation
+from flattest.constructions.wen2023 import distinct_inputs
 from flattest.data import Dataset
 from flattest.errors import FlattestError
 from flattest.losses import Loss, zero_one_error
@@ -120,10 +121,11 @@ class _Problem:
     """The functions of θ (as one vector) that the search works with, compiled once."""
 
     def __init__(self, model: MLP, data: Dataset, loss: Loss, train_x: np.ndarray | None = None):
-        loss.check_labels(data.y)
+        # Repeated inputs are one constraint: twice the same row would make the Jacobian singular.
+        points, target = distinct_inputs(data, loss)
         self.model, self.data, self.loss = model, data, loss
-        self.target = jnp.asarray(loss.target(data.y), jnp.float64)
-        self.weight = jnp.asarray(loss.curvature(self.target, data.y)) / data.n
+        self.constrained_x, self.target = jnp.asarray(points.x), jnp.asarray(target)
+        self.weight = jnp.asarray(loss.curvature(loss.target(data.y) * 1.0, data.y)) / data.n
         self.train_x = jnp.asarray(data.x if train_x is None else train_x)
         self.x = jnp.asarray(data.x)
         example = {name: jnp.zeros(shape) for name, shape in model.shapes(data.d).items()}
@@ -148,7 +150,7 @@ class _Problem:
         return {name: np.asarray(value) for name, value in self.unflatten(theta).items()}
 
     def _outputs(self, theta):
-        return self.model.apply(self.unflatten(theta), self.x, self.train_x)
+        return self.model.apply(self.unflatten(theta), self.constrained_x, self.train_x)
 
     def _trace(self, model: MLP, names: tuple[str, ...] | None, theta):
         """Σ_i weight_i ‖∇f(x_i)‖² over the parameters `names` (all where None)."""
