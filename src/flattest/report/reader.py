@@ -17,15 +17,19 @@ from flattest.report.views import CURVES, RunView, view
 from flattest.store import Store, StoredRun, run_key
 
 # What the page keeps in all, so that it stays below 8 MB however many runs the store has.
-NUMBERS_AT_MOST = 2_800_000
+NUMBERS_AT_MOST = 2_000_000
 POINTS_AT_LEAST = 40
-NETWORK_BYTES_AT_MOST = 2_000_000
+NETWORK_BYTES_AT_MOST = 1_500_000
+# Of more runs than these, the page shows median and range, and keeps three digits instead of four.
+MANY = 300
 
 T = TypeVar("T")
 
 
 class VerdictView(msgspec.Struct, frozen=True):
-    met: bool
+    """A judged expectation; None where a run it needs is missing or broken."""
+
+    met: bool | None
     sentence: str
 
 
@@ -104,9 +108,9 @@ class Reader:
     def page(self) -> Page:
         runs = {run.key: run for run in self.store.runs()}
         stamps = {key: _stamp(run) for key, run in runs.items()}
-        points = _points_a_run(len(runs))
+        detail = (_points_a_run(len(runs)), 3 if len(runs) > MANY else 4)
         views = {
-            key: self._remembered("view", key, (stamps[key], points), view, run, points)
+            key: self._remembered("view", key, (stamps[key], detail), view, run, *detail)
             for key, run in runs.items()
         }
         panels = self._panels(runs, stamps)
@@ -268,8 +272,7 @@ def _verdicts(e: Experiment, variant: VariantName, store: Store) -> list[Verdict
     try:
         judged = runner.judge(e, variant, store)
     except Exception as error:
-        # What cannot be judged (a run it compares with is missing or broken) is said, not hidden.
-        return [VerdictView(False, f"Cannot be judged: {error}")]
+        return [VerdictView(None, str(error))]
     return [VerdictView(v.met, v.sentence) for v in judged.verdicts]
 
 

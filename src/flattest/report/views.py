@@ -33,8 +33,8 @@ class RunView(msgspec.Struct, frozen=True):
     series: dict[str, Any]
 
 
-def view(run: StoredRun, points: int) -> RunView:
-    """The run with at most `points` entries of each of its curves.
+def view(run: StoredRun, points: int, digits: int = 4) -> RunView:
+    """The run with at most `points` entries of each of its curves, to so many digits.
 
     A stranger's run may be damaged in ways that nobody thought of. Whatever goes wrong with it is
     shown in its place, and the others are none the worse.
@@ -42,7 +42,7 @@ def view(run: StoredRun, points: int) -> RunView:
     try:
         kind = str(run.task().get("type", "")) if run.status != "broken" else ""
         found = run.series() if run.status != "broken" else {}
-        series = drawn(kind, found, points)
+        series = drawn(kind, found, points, digits)
         return _run_view(run, run.status, run.sentence, _machine(run), kind, series)
     except Exception as error:
         return _run_view(run, "broken", _reason(error), "", "", {})
@@ -66,22 +66,23 @@ def _machine(run: StoredRun) -> str:
     return "" if made is None else f"{made.machine}, {made.cores} cores"
 
 
-def drawn(kind: str, found: Series, points: int) -> dict[str, Any]:
+def drawn(kind: str, found: Series, points: int, digits: int) -> dict[str, Any]:
     """What the page needs of a run's series."""
     if not found:
         return {}
+    if kind == "training":
+        return _training(found, points, digits)
     return KINDS.get(kind, _anything)(found, points)
 
 
-def _training(found: Series, points: int) -> dict[str, Any]:
+def _training(found: Series, points: int, digits: int) -> dict[str, Any]:
     length = len(found["epoch"])
     kept = {name: found[name] for name in CURVES if name in found}
     for name, values in kept.items():
         if values.shape != (length,):
             raise FlattestError(f"Its series {name!r} has not one number for each logged epoch.")
     # Epochs are whole numbers, told apart to six digits.
-    digits = {"epoch": 6}
-    return {n: rounded(thinned(v, points), digits.get(n, 4)) for n, v in kept.items()}
+    return {n: rounded(thinned(v, points), 6 if n == "epoch" else digits) for n, v in kept.items()}
 
 
 def _two_step_sizes(found: Series, points: int) -> dict[str, Any]:
@@ -137,7 +138,6 @@ def _anything(found: Series, points: int) -> dict[str, Any]:
 
 
 KINDS: dict[str, Callable[[Series, int], dict[str, Any]]] = {
-    "training": _training,
     "mulayoff2021/two-step-sizes": _two_step_sizes,
     "mulayoff2021/step-size-sweep": _sweep,
 }

@@ -64,6 +64,7 @@ function mark(holds) {
 }
 
 function verdict(met) {
+  if (met === null) return make("span", { class: "dim" }, "? not judged");
   return make("span", { class: met ? "met" : "missed" }, met ? "✓ met" : "✗ not met");
 }
 

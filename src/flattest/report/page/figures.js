@@ -73,12 +73,17 @@ function plot({ id, title, traces, axes, legend = true, more = () => ({}) }) {
   };
   box.redraw = () => { describe(); if (!pending.has(box)) draw(); };
   numbers.addEventListener("toggle", () => { if (numbers.open) numbers.replaceChildren(numbers.firstChild, asNumbers(traces())); });
-  describe();
+  whenIdle(describe);
   pending.set(box, draw);
   watcher.observe(box);
   const figure = make("figure", { "aria-label": title }, box, about, numbers);
   figure.redraw = () => { box.redraw(); numbers.open = false; };
   return figure;
+}
+
+// Texts of plots are written once the page is there.
+function whenIdle(work) {
+  (window.requestIdleCallback ?? setTimeout)(work);
 }
 
 function keepZoom(id, { x, y }, change) {

@@ -7,7 +7,7 @@ function table1(rows) {
       finding.holds !== null && finding.holds !== printed ? make("span", { class: "missed" }, "(the paper differs) ") : null,
       make("span", { class: "dim" }, finding.sentence));
     return row(head, [title, make("br"), make("span", { class: "dim" }, `${theorem}; ${variant} runs`)],
-      cell(answer.flattest_generalize, paper[0]), cell(answer.algorithm_generalizes, paper[1]), answer.scenario);
+      cell(answer.flattest_generalize, paper[0]), cell(answer.algorithm_generalizes, paper[1]), answer.scenario.replace("Scenario ", "Scenario\u00a0"));
   });
   return grid(head, body, { caption: "Table 1 of wen2023 as the runs of this store have it" });
 }

@@ -107,7 +107,7 @@ unzipped("data").then((text) => {
   const page = JSON.parse(text);
   document.getElementById("data").remove();
   show(page);
-  document.body.dataset.ready = "yes";
+  document.body.dataset.ready = `after ${Math.round(performance.now())} ms`;
   if (document.body.dataset.live === "yes") follow(page);
 }).catch((error) => {
   document.getElementById("main").replaceChildren(make("p", { class: "missed" }, `The page cannot be read: ${error.message}`));

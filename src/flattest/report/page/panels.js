@@ -63,7 +63,7 @@ function trainingPanel(id, runs) {
   for (const [series, title, logarithmic] of CURVES) {
     if (!runs.some((run) => run.series[series]?.some((v) => v !== null))) continue;
     boxes.push(plot({
-      id: `${id}-${series}`, title, traces: () => epochs([["seeds", shown()]], series),
+      id: `${id}-${series}`, title, traces: () => epochs([["runs", shown()]], series),
       axes: () => ({ x: x(), y: { log: log() && logarithmic } }),
     }));
   }
