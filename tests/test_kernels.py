@@ -4,8 +4,11 @@ from dataclasses import replace
 from functools import lru_cache
 
 import jax
+import msgspec
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from flattest.algorithms import Phase, StepChange
 from flattest.data import Dataset
@@ -171,6 +174,13 @@ CASES = {
 }
 
 
+widths = st.integers(1, 40)
+
+
+def replace_width(model, width):
+    return msgspec.structs.replace(model, width=width)
+
+
 def case(name):
     model, loss, phase = CASES[name]
     return *problem(model, loss), phase
@@ -195,6 +205,30 @@ def test_batch_norm_on_inputs_of_signs_follows_autodiff(activation):
     found = fused_trail(task, sam(lr=0.005), state, 5)
     assert max(distance(a, b) for a, b in zip(found, expected, strict=True)) < 1e-10
     assert distance(state.params, expected[-1]) > 1e-2
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    n=st.integers(1, 20),
+    d=st.integers(1, 18),
+    model=st.builds(
+        replace_width, st.sampled_from([BIAS, LAYER_NORM, BATCH_NORM, THREE_LAYERS]), widths
+    ),
+    phase=st.sampled_from([sam(), sgd(weight_decay=0.1), sam(project=1.0, label_noise=0.2)]),
+    signs=st.booleans(),
+)
+def test_the_kernel_for_single_samples_is_that_for_batches_at_batch_size_one(
+    n, d, model, phase, signs
+):
+    rng = np.random.default_rng(n + 100 * d)
+    x = rng.choice([-1.0, 1.0], size=(n, d)) if signs else rng.normal(size=(n, d))
+    task = Problem(model, Dataset(x, np.sign(rng.normal(size=n))), MSE(), seed=1)
+    state = State(model.init(d, 0))
+    found = fused.advance(task, phase, state, 3).params
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fused, "_layout", lambda *_: fused._Flat)
+        expected = fused.advance(task, phase, state, 3).params
+    assert distance(found, expected) < 1e-10
 
 
 @pytest.mark.parametrize("name", ["bias", "batch norm", "three layers", "minibatch, sam"])
