@@ -104,7 +104,7 @@ class _Tiled:
         lanes = VECTOR_BYTES // dtype.itemsize
         self.W = _tiles(_padded(_first_layer(model, params), 0, 2 * lanes), lanes)
         hidden = params["W2"] if model.depth == 3 else np.empty((0, 0), dtype)
-        self.W2 = np.array(hidden.T, order="C")
+        self.W2 = _padded(hidden.T, 1, 2 * lanes)
         self.a = _padded(params[f"W{model.depth}"], 0, 2 * lanes)
         self.b = np.full(1, params["b_out"] if model.output_bias else 0, dtype)
 
@@ -115,7 +115,7 @@ class _Tiled:
     def params(self) -> dict[str, np.ndarray]:
         m = self.model.width
         first = _rows(self.W, m)
-        rest = {"W2": self.W2.T, f"W{self.model.depth}": self.a[:m]}
+        rest = {"W2": self.W2[:, :m].T, f"W{self.model.depth}": self.a[:m]}
         return _named(self.model, first, rest, self.b)
 
 

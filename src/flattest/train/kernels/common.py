@@ -238,6 +238,13 @@ def shift(result, start, step, direction):
 
 
 @inlined
+def add_to(result, factor, source):
+    """result += factor · source."""
+    for j in range(source.size):
+        result[j] += factor * source[j]
+
+
+@inlined
 def rescale(result, factor, source):
     """result = factor · source, which may be the shorter."""
     factor = source.dtype.type(factor)

@@ -103,7 +103,9 @@ def _leaky_step(net, target, rule, lr, scale, h, a, b, square_x, y, update):
 def _shallow_step(net, target, rule, lr, scale, h, a, b, square_x, y, work, update):
     """The same for any σ, and for Sim-LN."""
     out_of_line()
-    z, u, h_up, a_up, z_up, u_up = work[0], work[1], work[2], work[3], work[4], work[5]
+    m = h.size
+    z, u, h_up = work[0, :m], work[1, :m], work[2, :m]
+    a_up, z_up, u_up = work[3, :m], work[4, :m], work[5, :m]
     f, zz, uu = features(net, h, a, z, u)
     f += b[0]
     s = slope(target, np.float64(f), y)
@@ -144,7 +146,7 @@ def _block(net, target, rule, changed, step, block, labels, upper, gram, space, 
     """Steps on one block; returns steps done, whether all were finite, the scale of W, ‖W‖²."""
     out_of_line()
     products, updates, work, h, on = space
-    a, b, width = upper[2], upper[3], work.shape[1]
+    a, b, width = upper[2], upper[3], on.size - 1
     scale, finite = 1.0, True
     updates[:] = 0
     for k in range(block.size):
@@ -186,11 +188,11 @@ def _training_loss(net, target, W, upper, data, idle, columns, space):
         _gather(x, every[start:], size, columns)
         _sweep(W, 1.0, idle, columns, columns, products)
         for k in range(size):
-            h = products[k, : work.shape[1]]
+            h = products[k, : on.size - 1]
             if net.family == THREE_LAYER:
                 f = deep_output(net, h, upper, work, on)
             else:
-                f, _, _ = features(net, h, upper[2][: h.size], work[0], work[1])
+                f, _, _ = features(net, h, upper[2][: h.size], work[0, : h.size], work[1, : h.size])
             total += loss_value(target, np.float64(f + upper[3][0]), y[start + k])
     return total / y.size
 
@@ -217,7 +219,7 @@ def _space(kind, padded, width, deep):
     return (
         zeros(BLOCK * padded, kind).reshape(BLOCK, padded),
         zeros(BLOCK * padded, kind).reshape(BLOCK, padded),
-        np.empty((13 if deep else 6, width), kind),
+        zeros((13 if deep else 6) * padded, kind).reshape(13 if deep else 6, padded),
         zeros(padded, kind),
         np.empty(width + 1, np.int64),
     )
@@ -227,7 +229,7 @@ def _space(kind, padded, width, deep):
 def run(theta, width, data, net, target, rule, clock, sources=SOURCES):
     """Trains θ = (W, W2ᵀ, a, b) in place on data = (x, x xᵀ, y).
 
-    W: (tiles, inputs, lanes). W2ᵀ: (width, width), or empty. a: (tiles · lanes,). Both W and a are
+    W: (tiles, inputs, lanes). W2ᵀ: (width, tiles · lanes), or empty. a: (tiles · lanes,). All are
     0 beyond the width. b: (1,), the output bias.
     """
     W, W2, a, b = theta

@@ -1,7 +1,8 @@
 """What lies above the first layer of f = a · σ(W2 σ(h)), at batch size 1.
 
 The gradient in W2 is an outer product too, so the perturbed products need W2 alone:
-(W2 + ε u2 zᵀ) z' = W2 z' + ε (z·z') u2, and likewise transposed. W2ᵀ is stored inputs × outputs;
+(W2 + ε u2 zᵀ) z' = W2 z' + ε (z·z') u2, and likewise transposed. W2ᵀ is stored inputs × outputs,
+padded by 0 to whole vectors;
 only the rows of inputs that are on (σ(h) ≠ 0 or σ′(h) ≠ 0) are read or written, four at a time,
 and each is updated while it is at hand for the last product.
 """
@@ -10,6 +11,7 @@ import numpy as np
 
 from flattest.train.kernels.common import (
     activate,
+    add_to,
     ascent,
     descend,
     dot,
@@ -19,7 +21,15 @@ from flattest.train.kernels.common import (
     shift,
     slope,
 )
-from flattest.train.kernels.simd import out_of_line
+from flattest.train.kernels.simd import (
+    VECTOR_BYTES,
+    fma,
+    load,
+    out_of_line,
+    spread,
+    store,
+    total,
+)
 
 
 @inlined
@@ -37,37 +47,33 @@ def _combine(W, z, on, count, scale, h):
     """h = scale · Σ_{k on} z_k W[k]."""
     out_of_line()
     h[:] = 0
+    width, lanes = h.size, VECTOR_BYTES // h.itemsize
     whole = count - count % 4
     for i in range(0, whole, 4):
-        p, q, r, t = W[on[i]], W[on[i + 1]], W[on[i + 2]], W[on[i + 3]]
-        a, b, c, d = z[on[i]], z[on[i + 1]], z[on[i + 2]], z[on[i + 3]]
-        for j in range(h.size):
-            h[j] += (a * p[j] + b * q[j]) + (c * r[j] + d * t[j])
+        p, q, r, s = on[i] * width, on[i + 1] * width, on[i + 2] * width, on[i + 3] * width
+        a, b = spread(z[on[i]]), spread(z[on[i + 1]])
+        c, d = spread(z[on[i + 2]]), spread(z[on[i + 3]])
+        for j in range(0, width, lanes):
+            t = fma(a, load(W, p + j), fma(b, load(W, q + j), load(h, j)))
+            store(h, j, fma(c, load(W, r + j), fma(d, load(W, s + j), t)))
     for i in range(whole, count):
-        p, a = W[on[i]], z[on[i]]
-        for j in range(h.size):
-            h[j] += a * p[j]
-    for j in range(h.size):
-        h[j] *= h.dtype.type(scale)
+        add_to(h, z[on[i]], W[on[i]])
+    scale = h.dtype.type(scale)
+    for j in range(width):
+        h[j] *= scale
 
 
 @inlined
-def _dots(p, q, r, t, u):
-    """The products of four rows with u."""
-    zero = u.dtype.type(0)
+def _dots(W, k, l, m, n, u):
+    """The products of four rows of W with u."""
+    width, lanes = u.size, VECTOR_BYTES // u.itemsize
+    zero = spread(u.dtype.type(0))
     a, b, c, d = zero, zero, zero, zero
-    for j in range(u.size):
-        a += p[j] * u[j]
-        b += q[j] * u[j]
-        c += r[j] * u[j]
-        d += t[j] * u[j]
-    return a, b, c, d
-
-
-@inlined
-def _add_to(row, factor, u):
-    for j in range(u.size):
-        row[j] += factor * u[j]
+    for j in range(0, width, lanes):
+        t = load(u, j)
+        a, b = fma(t, load(W, k * width + j), a), fma(t, load(W, l * width + j), b)
+        c, d = fma(t, load(W, m * width + j), c), fma(t, load(W, n * width + j), d)
+    return total(a), total(b), total(c), total(d)
 
 
 @inlined
@@ -79,17 +85,17 @@ def _pull(W, u, on, count, scale, z, factor, back):
     whole = count - count % 4
     for i in range(0, whole, 4):
         k, l, m, n = on[i], on[i + 1], on[i + 2], on[i + 3]
-        a, b, c, d = _dots(W[k], W[l], W[m], W[n], u)
+        a, b, c, d = _dots(W, k, l, m, n, u)
         back[k], back[l], back[m], back[n] = scale * a, scale * b, scale * c, scale * d
         if factor != 0:
-            _add_to(W[k], factor * z[k], u)
-            _add_to(W[l], factor * z[l], u)
-            _add_to(W[m], factor * z[m], u)
-            _add_to(W[n], factor * z[n], u)
+            add_to(W[k], factor * z[k], u)
+            add_to(W[l], factor * z[l], u)
+            add_to(W[m], factor * z[m], u)
+            add_to(W[n], factor * z[n], u)
     for i in range(whole, count):
         k = on[i]
         back[k] = scale * dot(W[k], u)
-        _add_to(W[k], factor * z[k], u)
+        add_to(W[k], factor * z[k], u)
 
 
 @inlined
@@ -97,10 +103,12 @@ def deep_output(net, h, upper, work, on):
     """f without the output bias."""
     out_of_line()
     W2, scale, a, _ = upper
-    activate(net, h, work[0], work[1])
-    count = _select(work[0], work[1], on)
-    _combine(W2, work[0], on, count, scale[0], work[2])
-    return features(net, work[2], a[: h.size], work[3], work[4])[0]
+    m = h.size
+    z, v, h2 = work[0, :m], work[1, :m], work[2]
+    activate(net, h, z, v)
+    count = _select(z, v, on)
+    _combine(W2, z, on, count, scale[0], h2)
+    return features(net, h2[:m], a[:m], work[3, :m], work[5, :m])[0]
 
 
 @inlined
@@ -111,12 +119,13 @@ def deep_step(net, target, rule, lr, below, h, upper, square_x, y, work, on, upd
     """
     out_of_line()
     W2, scale, padded_a, b = upper
-    a = padded_a[: h.size]
-    z, v, h2, z2, u2, u = work[0], work[1], work[2], work[3], work[4], work[5]
+    m = h.size
+    a = padded_a[:m]
+    z, v, h2, z2, u2, u = work[0, :m], work[1, :m], work[2], work[3, :m], work[4], work[5, :m]
     activate(net, h, z, v)
     count = _select(z, v, on)
     _combine(W2, z, on, count, scale[0], h2)
-    f, zz, uu2 = features(net, h2, a, z2, u2)
+    f, zz, uu2 = features(net, h2[:m], a, z2, u2[:m])
     f += b[0]
     finite = np.isfinite(f)
     s, e, low_z, low_u2 = slope(target, np.float64(f), y), 0.0, z, u2
@@ -126,15 +135,15 @@ def deep_step(net, target, rule, lr, below, h, upper, square_x, y, work, on, upd
             u[k] *= v[k]
         square = zz + np.float64(uu2) * dot(z, z) + square_x * np.float64(dot(u, u))
         e = ascent(rule, s, square + net.output_bias)
-        z, v, h2, a_up, z2_up, u2 = work[6], work[7], work[8], work[9], work[10], work[11]
-        h_up = work[12]
+        z, v, h2, a_up = work[6, :m], work[7, :m], work[8], work[9, :m]
+        z2_up, u2, h_up = work[10, :m], work[11], work[12, :m]
         shift(h_up, h, e * square_x, u)
         activate(net, h_up, z, v)
         count = _select(z, v, on)
         _combine(W2, z, on, count, scale[0], h2)
-        _add_to(h2, h.dtype.type(e * dot(low_z, z)), low_u2)
+        add_to(h2, h.dtype.type(e * dot(low_z, z)), low_u2)
         shift(a_up, a, e, z2)
-        above, _, _ = features(net, h2, a_up, z2_up, u2)
+        above, _, _ = features(net, h2[:m], a_up, z2_up, u2[:m])
         s = slope(target, np.float64(above + b[0]) + e * net.output_bias, y)
         z2 = z2_up
     keep, g = 1.0 - lr * rule.decay, lr * s
