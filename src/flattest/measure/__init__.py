@@ -17,9 +17,10 @@ from flattest.data import Dataset
 from flattest.errors import FlattestError
 from flattest.losses import loss as flattest_loss
 from flattest.measure.assemble import Diagonal, Size, assemble, top_eigenvalue
-from flattest.measure.jaxpr import Structure, structure_of
+from flattest.measure.jaxpr import structure_of
 from flattest.measure.network import FunctionProblem, function_problem, is_named, named_leaves
 from flattest.measure.result import Layer, Measurement
+from flattest.measure.units import Structure
 from flattest.models import MLP, Model
 from flattest.randomness import generator
 from flattest.sharpness import MOST_COLUMNS, estimators, trace

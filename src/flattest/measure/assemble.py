@@ -51,9 +51,10 @@ def assemble(
 
     `units` is a sentence where the rescalings are not known.
     """
-    least = least_trace(diagonal, units)
-    if isinstance(least, str):
-        notes, least = (*notes, f"no least trace: {least}"), None
+    answer = least_trace(diagonal, units)
+    least = None if isinstance(answer, str) else answer
+    if least is None:
+        notes = (*notes, f"no least trace: {answer}")
     elif least.attained > least.value * (1 + 1e-9):
         limit = "the least trace is approached, not attained; the rescaled network has"
         notes = (*notes, f"{limit} {least.attained:.8g}")

@@ -16,11 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
 
-from flattest.measure.units import FIXED, Ends, Units
-
-
-class NotFollowed(Exception):
-    """An operation whose effect on derivatives or scales is not known."""
+from flattest.measure.units import FIXED, Ends, NotFollowed, Structure, Units
 
 
 @dataclass(frozen=True)
@@ -47,16 +43,6 @@ class Hidden:
 
     units: np.ndarray
     depends: frozenset[str]
-
-
-@dataclass
-class Structure:
-    """`exact`: Tr ∇²L is the Gauss–Newton trace, else `reason` says why not; `units` are the
-    rescalings, or a sentence why they are not known."""
-
-    units: Units | str
-    exact: bool = True
-    reason: str = ""
 
 
 def structure_of(function: Callable, leaves: dict[str, Any], x) -> Structure:
@@ -251,7 +237,8 @@ def _product(walk: _Walk, equation, shape, one, other):
     if isinstance(other, Hidden) and isinstance(one, Hidden):
         return _of_two_values(walk, one, other)
     value, weight = (one, other) if isinstance(other, Weight) else (other, one)
-    return _scaled_by(walk, _spread(value, shape), _spread(weight, shape))
+    units, index = (np.broadcast_to(a, shape) for a in (value.units, weight.index))
+    return _scaled_by(walk, Hidden(units, value.depends), Weight(weight.name, index))
 
 
 def _spread(value: Weight | Hidden, shape) -> Weight | Hidden:

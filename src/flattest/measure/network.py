@@ -58,30 +58,27 @@ class FunctionProblem:
 
     def gauss_newton_diagonal(self) -> np.ndarray:
         """(1/n) Σ_i Σ_c λ_ic (J_iᵀ v_ic)² with the eigenpairs λ, v of ∇²_f ℓ_i."""
-        hessians = jax.vmap(jax.hessian(self.loss))(self.outputs, self.y)
-        values, vectors = jnp.linalg.eigh(0.5 * (hessians + hessians.transpose(0, 2, 1)))
-        columns = vectors.transpose(0, 2, 1)
-        entries = self.size * columns.shape[1]
+        entries = self.size * self.outputs.shape[1]
         at_once = min(self.samples, max(1, MOST_GRADIENT_ENTRIES // entries))
         # The last chunk is filled up with samples of weight 0.
-        rest = -self.samples % at_once
-        order = np.arange(self.samples + rest) % self.samples
-        weight = jnp.where(
-            jnp.arange(self.samples + rest)[:, None] < self.samples, values[order], 0
-        )
-        chunks = jax.tree.map(
-            lambda a: a.reshape(-1, at_once, *a.shape[1:]), (self.x[order], columns[order], weight)
-        )
+        order = np.arange(self.samples + -self.samples % at_once)
+        counted = (order < self.samples).astype(float)
+        rows = order % self.samples
+        chunks = [
+            a.reshape(-1, at_once, *a.shape[1:]) for a in (self.x[rows], self.y[rows], counted)
+        ]
         return np.asarray(self._sum_of_squares(self.theta, chunks)) / self.samples
 
     # Compiled for each problem, so that nothing of it outlives it.
     @cached_property
     def _sum_of_squares(self) -> Callable:
-        def of_sample(theta, x, columns, values):
-            _, pullback = jax.vjp(
+        def of_sample(theta, x, y, counted):
+            f, pullback = jax.vjp(
                 lambda theta: self.function(self.unravel(theta), x[None]).reshape(-1), theta
             )
-            return values @ jax.vmap(lambda c: pullback(c)[0])(columns) ** 2
+            hessian = jax.hessian(self.loss)(f, y)
+            values, vectors = jnp.linalg.eigh(0.5 * (hessian + hessian.T))
+            return counted * values @ jax.vmap(lambda v: pullback(v)[0])(vectors.T) ** 2
 
         def total(theta, chunks):
             def add(total, chunk):
@@ -93,25 +90,29 @@ class FunctionProblem:
         return jax.jit(total)
 
     @cached_property
-    def _products(self) -> Callable:
+    def _product(self) -> Callable:
         def value(theta, x, y):
             f = self._rows(self.function(self.unravel(theta), x))
             return jnp.mean(jax.vmap(self.loss)(f, y))
 
-        def products(theta, x, y, rows):
-            def product(v):
-                return jax.jvp(lambda t: jax.grad(value)(t, x, y), (theta,), (v,))[1]
+        return lambda theta, x, y, v: jax.jvp(lambda t: jax.grad(value)(t, x, y), (theta,), (v,))[1]
 
-            return jax.lax.map(product, rows, batch_size=_ROWS_AT_ONCE)
+    @cached_property
+    def _one_product(self) -> Callable:
+        return jax.jit(self._product)
 
-        return jax.jit(products)
+    @cached_property
+    def _several_products(self) -> Callable:
+        return jax.jit(jax.vmap(self._product, in_axes=(None, None, None, 0)))
 
     def products(self, rows: np.ndarray) -> np.ndarray:
         """∇²L applied to each row."""
-        return np.array(self._products(self.theta, self.x, self.y, jnp.asarray(rows)))
+        blocks = [rows[i : i + _ROWS_AT_ONCE] for i in range(0, len(rows), _ROWS_AT_ONCE)]
+        found = [self._several_products(self.theta, self.x, self.y, block) for block in blocks]
+        return np.concatenate([np.asarray(block) for block in found])
 
     def matvec(self, v: np.ndarray) -> np.ndarray:
-        return self.products(v[None])[0]
+        return np.array(self._one_product(self.theta, self.x, self.y, v))
 
     def diagonal_by_columns(self) -> np.ndarray:
         """The diagonal of ∇²L from its products with all unit vectors, a few at once."""

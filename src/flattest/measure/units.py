@@ -63,6 +63,26 @@ class Units:
         return np.argsort(np.argsort(first))[component]
 
 
+class NotFollowed(Exception):
+    """A network has an operation whose effect on derivatives or scales is not known."""
+
+
+@dataclass(frozen=True)
+class Structure:
+    """What a walk over a network found.
+
+    `exact`: Tr ∇²L is the trace of its Gauss–Newton part, because f is affine in every single
+    weight on each linear piece; `reason` says why not. `units` are the rescalings, or a sentence
+    why they are not known. `entries` counts the values of all layers for one sample.
+    """
+
+    units: Units | str
+    exact: bool = True
+    reason: str = ""
+    notes: tuple[str, ...] = ()
+    entries: int = 1
+
+
 @dataclass(frozen=True)
 class Flattest:
     """The least trace over rescalings, the factor of each weight and the trace of each there.

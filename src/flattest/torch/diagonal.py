@@ -7,6 +7,7 @@ in one product (δ²)ᵀ z². On piecewise linear networks this is the diagonal 
 """
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch import nn
@@ -31,7 +32,10 @@ def add_squares(
 
     `factor` gives the columns and signs for the outputs of x.
     """
-    layers, inputs, outputs, handles = [], [], [], []
+    layers: list[nn.Module] = []
+    inputs: list[torch.Tensor] = []
+    outputs: list[torch.Tensor] = []
+    handles: list[Any] = []
 
     def keep(layer, args, output):
         layers.append(layer)
@@ -113,7 +117,7 @@ def _summed_squares(delta: torch.Tensor, z: torch.Tensor, sign: torch.Tensor) ->
     return total
 
 
-def _batch_norm(layer: nn.modules.batchnorm._BatchNorm, z, delta, sign) -> Squares:
+def _batch_norm(layer: Any, z, delta, sign) -> Squares:
     shape = (1, -1, *(1,) * (z.dim() - 2))
     deviation = torch.sqrt(layer.running_var + layer.eps).reshape(shape)
     normal = (z - layer.running_mean.reshape(shape)) / deviation
@@ -121,7 +125,7 @@ def _batch_norm(layer: nn.modules.batchnorm._BatchNorm, z, delta, sign) -> Squar
     yield from _bias(layer, delta, sign)
 
 
-def _bias(layer: nn.Module, delta: torch.Tensor, sign: torch.Tensor) -> Squares:
+def _bias(layer: Any, delta: torch.Tensor, sign: torch.Tensor) -> Squares:
     """δ is (n, units, …)."""
     if layer.bias is not None:
         yield layer.bias, sign @ _over_positions(delta) ** 2

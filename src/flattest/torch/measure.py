@@ -3,6 +3,7 @@
 import copy
 import time
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from flattest.randomness import generator
 from flattest.sharpness import MOST_COLUMNS, estimators
 from flattest.sharpness.result import Measure
 from flattest.torch.diagonal import add_squares
+from flattest.torch.losses import Factor, MeanLoss
 from flattest.torch.problem import Problem, problem
 
 _COLUMNS_AT_ONCE = 32
@@ -47,10 +49,8 @@ def measure(
     p = problem(module, data, loss)
     diagonal = _diagonal(p, rtol, most_products, seed)
     top = lanczos_top(p.matvec, p.size, tol, generator(seed, "measure/start"))
-    known = p.structure
-    units = known.no_rescaling if known.units is None else known.units
     size = Size(p.size, p.samples, p.mean_loss())
-    found, least = assemble(diagonal, units, top, size, tuple(known.notes))
+    found, least = assemble(diagonal, p.structure.units, top, size, p.structure.notes)
     rescaled = _rescaled(module, least.factors) if least else None
     return replace(found, rescaled=rescaled, seconds=time.perf_counter() - start)
 
@@ -78,7 +78,7 @@ def top_eigenvalue(
 
 def _diagonal(p: Problem, rtol: float, most_products: int, seed: int) -> Diagonal:
     if p.structure.exact:
-        return Diagonal(_gauss_newton(p), "exact: Gauss–Newton, piecewise linear network")
+        return Diagonal(gauss_newton(p), "exact: Gauss–Newton, piecewise linear network")
     because = f"because {p.structure.reason}"
     if p.size <= MOST_COLUMNS:
         return Diagonal(p.by_name(_by_columns(p)), f"exact: all columns of ∇²L, {because}")
@@ -89,14 +89,19 @@ def _diagonal(p: Problem, rtol: float, most_products: int, seed: int) -> Diagona
     return Diagonal(p.by_name(found.diagonal), method, found.stderr)
 
 
-def _gauss_newton(p: Problem) -> dict[str, np.ndarray]:
+def gauss_newton(p: Problem) -> dict[str, np.ndarray]:
+    """The diagonal of the Gauss–Newton matrix, chunk by chunk."""
     total = {parameter: torch.zeros_like(parameter) for parameter in p.module.parameters()}
     with torch.no_grad():
         for x, y in p.chunks():
-            add_squares(p.module, x, lambda f, y=y: p.loss.factor(f, y), total)
+            add_squares(p.module, x, partial(_factor, p.loss, y), total)
     return {
         name: total[parameter].cpu().numpy() / p.samples for name, parameter in p.parameters.items()
     }
+
+
+def _factor(loss: MeanLoss, y: torch.Tensor, f: torch.Tensor) -> Factor:
+    return loss.factor(f, y)
 
 
 def _by_columns(p: Problem) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -12,8 +12,9 @@ from torch import nn
 
 from flattest.data import Dataset
 from flattest.errors import FlattestError
+from flattest.measure.units import Structure
 from flattest.torch.losses import MeanLoss, mean_loss
-from flattest.torch.structure import Structure, structure_of
+from flattest.torch.structure import structure_of
 
 # Values of all layers that one chunk of samples may hold: 256 MB in float64. Derivatives take a
 # small multiple of it.
@@ -45,8 +46,9 @@ class Problem:
     @cached_property
     def structure(self) -> Structure:
         found = structure_of(self.module, self.batches[0][0][:1])
-        if any(not p.requires_grad for p in self.module.parameters()):
-            found.not_rescalable("some parameters are frozen (requires_grad is False)")
+        if len(self.parameters) < len(list(self.module.parameters())):
+            sentence = "some parameters are frozen (requires_grad is False)"
+            found = replace(found, units=sentence)
         return found
 
     def chunks(self) -> Iterator[Batch]:
@@ -96,7 +98,7 @@ def problem(module: nn.Module, data: Any, loss: Any) -> Problem:
     work = _copy(module).double()
     for layer in work.modules():
         if getattr(layer, "inplace", False):
-            layer.inplace = False
+            setattr(layer, "inplace", False)  # noqa: B010
     device = next(work.parameters()).device
     found = Problem(work, _batches(data, work, device), mean_loss(loss))
     with torch.random.fork_rng(devices=[]):
@@ -183,6 +185,8 @@ def _batch(x, y, module: nn.Module, device: torch.device) -> Batch:
     else:
         x = x.double()
     y = y.double() if y.is_floating_point() else y
+    if not torch.isfinite(y).all():
+        raise FlattestError("The loss is not a finite number: the targets contain NaN or infinity.")
     return x.detach().to(device), y.detach().to(device)
 
 
@@ -218,16 +222,16 @@ def _check_outputs(f: Any, x: torch.Tensor) -> None:
 
 def _check_loss(loss: MeanLoss, f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     try:
-        value = loss.of_batch(f, y)
-        each = torch.stack([loss.of_batch(f[i : i + 1], y[i : i + 1]) for i in range(len(f))])
+        value, pair = loss.of_batch(f, y), loss.of_batch(f[:2], y[:2])
+        each = torch.stack([loss.of_batch(f[i : i + 1], y[i : i + 1]) for i in range(len(f[:2]))])
     except FlattestError:
         raise
     except Exception as error:  # Whatever the user's loss raises.
         shapes = f"outputs {tuple(f.shape)} and targets {tuple(y.shape)}"
         raise FlattestError(f"The loss fails on {shapes}: {_line(error)}") from None
-    if each.dim() != 1 or not torch.isfinite(each).all():
+    if each.dim() != 1 or not torch.isfinite(torch.stack([value, *each])).all():
         raise FlattestError("The loss is not a finite number on every sample.")
-    if not torch.allclose(value, each.mean(), rtol=1e-8, atol=1e-12):
+    if not torch.allclose(pair, each.mean(), rtol=1e-8, atol=1e-12):
         raise FlattestError(
             "The loss of a batch must be the mean of its samples' losses (reduction='mean', no "
             "class weights, outputs and targets of one shape)."

@@ -7,7 +7,6 @@ sample: shape operations are simply applied to them.
 
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,57 +14,43 @@ import torch
 from torch import fx, nn
 from torch.nn import functional as F
 
-from flattest.measure.units import FIXED, Ends, Units
-
-
-class NotFollowed(Exception):
-    """The graph has an operation whose effect on scales is not known."""
-
-
-@dataclass
-class Structure:
-    """What is known of a module.
-
-    `exact`: the trace of ∇²L is that of its Gauss–Newton part, whose diagonal `diagonal` computes
-    layer by layer; `reason` says why not. `units` holds the rescalings, None where they are not
-    known or degenerate; `no_rescaling` says why. `entries` counts the values of all layers for one
-    sample, which bounds the memory of a chunk.
-    """
-
-    units: Units | None = field(default_factory=Units)
-    exact: bool = True
-    reason: str = ""
-    no_rescaling: str = ""
-    entries: int = 1
-    notes: list[str] = field(default_factory=list)
-
-    def not_exact(self, reason: str) -> None:
-        self.exact, self.reason = False, self.reason or reason
-
-    def not_rescalable(self, reason: str) -> None:
-        self.units, self.no_rescaling = None, self.no_rescaling or reason
+from flattest.measure.units import FIXED, Ends, NotFollowed, Structure, Units
 
 
 def structure_of(module: nn.Module, x: torch.Tensor) -> Structure:
     """Walks the module's graph for the sample x (a batch of one)."""
-    found = Structure()
+    if _is_chain(module):
+        return _walked(module, lambda walk: walk.run_chain(module, x))
     try:
-        graph = fx.symbolic_trace(module).graph
+        graph = fx.Tracer().trace(module)
     except Exception as error:  # Whatever a user's forward raises under tracing.
-        sentence = f"its graph cannot be traced ({_first_line(error)})"
-        found.not_exact(sentence)
-        found.not_rescalable(sentence)
-        return found
+        return _unknown(f"its graph cannot be traced ({_first_line(error)})")
     if repeated := _used_twice(graph, module):
-        found.not_exact(f"{repeated} is used more than once")
-        found.not_rescalable(f"{repeated} is used more than once")
-        return found
+        return _unknown(f"{repeated} is used more than once")
+    return _walked(module, lambda walk: walk.run(graph, x))
+
+
+def _walked(module: nn.Module, run: "Callable[[_Walk], None]") -> Structure:
+    walk = _Walk(module)
     try:
-        _Walk(module, found).run(graph, x)
+        run(walk)
     except NotFollowed as stop:
-        found.not_exact(str(stop))
-        found.not_rescalable(str(stop))
-    return found
+        return _unknown(str(stop), walk.reason)
+    return Structure(
+        walk.units, not walk.reason, walk.reason, tuple(dict.fromkeys(walk.notes)), walk.entries
+    )
+
+
+def _is_chain(module: nn.Module) -> bool:
+    """Known layers one after another, none twice, which need no tracing."""
+    if type(module) is not nn.Sequential or any(type(layer) not in MODULES for layer in module):
+        return False
+    parameters = [id(p) for layer in module for p in layer.parameters()]
+    return len(parameters) == len(set(parameters))
+
+
+def _unknown(sentence: str, reason: str = "") -> Structure:
+    return Structure(sentence, exact=False, reason=reason or sentence)
 
 
 def _first_line(error: Exception) -> str:
@@ -99,10 +84,20 @@ Rule = Callable[..., Any]
 
 
 class _Walk:
-    def __init__(self, module: nn.Module, found: Structure):
-        self.module, self.found = module, found
-        self.units = found.units
+    """Collects the units, why the network is not piecewise linear, and how many values it has."""
+
+    def __init__(self, module: nn.Module):
+        self.module, self.units = module, Units()
+        self.reason, self.entries = "", 1
+        self.notes: list[str] = []
         self.names = {id(p): name for name, p in module.named_parameters()}
+
+    def run_chain(self, module: nn.Sequential, x: torch.Tensor) -> None:
+        value = torch.full(x.shape, FIXED)
+        for name, layer in module.named_children():
+            value = self.call_module(name, layer, value).contiguous()
+            self.entries += value.numel()
+        self.output(value)
 
     def run(self, graph: fx.Graph, x: torch.Tensor) -> None:
         values: dict[fx.Node, Any] = {}
@@ -111,7 +106,7 @@ class _Walk:
             kwargs = fx.node.map_arg(node.kwargs, values.__getitem__)
             value = self.visit(node, args, kwargs, x)
             if isinstance(value, torch.Tensor):
-                self.found.entries += value.numel()
+                self.entries += value.numel()
                 # The network's own values are contiguous where ours may be expanded.
                 value = value.contiguous()
             values[node] = value
@@ -218,9 +213,7 @@ def _batch_norm(walk: _Walk, module: nn.modules.batchnorm._BatchNorm, x):
     target = walk.units.new(module.num_features)
     walk.weigh(module.weight, target, np.array(FIXED))
     walk.weigh(module.bias, target, np.array(FIXED))
-    note = "batch norm is taken as in eval mode: its running statistics are not rescaled"
-    if note not in walk.found.notes:
-        walk.found.notes.append(note)
+    walk.notes.append("batch norm is taken as in eval mode: its statistics are not rescaled")
     ones = (1,) * (x.dim() - 2)
     return torch.from_numpy(target).reshape(1, -1, *ones).expand(x.shape)
 
@@ -240,13 +233,13 @@ def _pinned(walk: _Walk, module, x, *args, **kwargs):
 
 
 def _smooth(walk: _Walk, module, x, *args, **kwargs):
-    walk.found.not_exact(f"{_name(module)} is not piecewise linear")
+    walk.reason = walk.reason or f"{_name(module)} is not piecewise linear"
     return _pinned(walk, module, x)
 
 
 def _normalized(walk: _Walk, module, *args, **kwargs):
     """The weights of units behind it can be scaled as one without any change to the function."""
-    walk.found.not_exact(f"{_name(module)} is not piecewise linear")
+    walk.reason = walk.reason or f"{_name(module)} is not piecewise linear"
     raise NotFollowed(
         f"the units behind {_name(module)} are scale-invariant: enlarging the weights that feed it "
         "flattens without limit and without changing the function, so the infimum is degenerate"
