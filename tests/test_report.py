@@ -140,6 +140,13 @@ def test_the_inside_of_a_network_follows_its_checkpoints(store):
     assert sum(last.shares) == pytest.approx(1, abs=1e-3)
 
 
+def test_checkpoints_that_cannot_be_read_say_so(store):
+    run = trained(store)
+    (run.folder / "checkpoints" / "latest.safetensors").write_bytes(b"")
+    (network,) = gather(store).networks.values()
+    assert "checkpoints cannot be read" in network.problem
+
+
 def test_news_are_what_changed(store):
     finished(store, "wen2023/fig1a", curves())
     room = Newsroom(store)

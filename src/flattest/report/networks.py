@@ -47,15 +47,18 @@ class Moment(msgspec.Struct, frozen=True):
 
 class NetworkView(msgspec.Struct, frozen=True):
     """The checkpoints of a run. Rows and columns keep their order over all of them: neurons by
-    what they do in the end, training points by their relevant inputs, else by their label."""
+    what they do in the end, training points by their relevant inputs, else by their label.
 
-    width: int
-    neurons: int
-    inputs: int
-    points: int
-    relevant: int
-    labels: list[float]
-    moments: list[Moment]
+    One that cannot be read has a `problem` and nothing else.
+    """
+
+    width: int = 0
+    neurons: int = 0
+    inputs: int = 0
+    points: int = 0
+    relevant: int = 0
+    moments: list[Moment] = []
+    problem: str = ""
 
     @property
     def size(self) -> int:
@@ -80,7 +83,6 @@ def inside(run: StoredRun) -> NetworkView | None:
         inputs=data.d,
         points=data.n,
         relevant=relevant,
-        labels=rounded(data.y[columns]),
         moments=[look.moment(epoch, rows, columns) for epoch, look in sorted(looks.items())],
     )
 

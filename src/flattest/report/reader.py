@@ -1,7 +1,9 @@
 """What the page shows, read from a store into plain data."""
 
+import functools
 import hashlib
 from collections.abc import Callable, Hashable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
@@ -13,7 +15,7 @@ from flattest.experiments import Experiment, VariantName, experiments
 from flattest.experiments.table1 import ROWS, Row, roles
 from flattest.judge import Answer, Finding, answer
 from flattest.report.networks import NetworkView, inside
-from flattest.report.views import CURVES, RunView, view
+from flattest.report.views import CURVES, RunView, view_of
 from flattest.store import Store, StoredRun, run_key
 
 # What the page keeps in all, so that it stays below 8 MB however many runs the store has.
@@ -110,7 +112,7 @@ class Reader:
         stamps = {key: _stamp(run) for key, run in runs.items()}
         detail = (_points_a_run(len(runs)), 3 if len(runs) > MANY else 4)
         views = {
-            key: self._remembered("view", key, (stamps[key], detail), view, run, *detail)
+            key: self._remembered("view", key, (stamps[key], detail), view_of, run, *detail)
             for key, run in runs.items()
         }
         panels = self._panels(runs, stamps)
@@ -121,7 +123,17 @@ class Reader:
             table1=self._table1(panels, stamps),
             panels=[panel for panel in panels if not _is_shown_in_full(panel)],
             others=[key for key in runs if key not in shown],
-            marks={key: _mark(views[key], networks.get(key)) for key in runs},
+            marks={
+                key: self._remembered(
+                    "mark",
+                    key,
+                    (stamps[key], detail, key in networks),
+                    _mark,
+                    view,
+                    networks.get(key),
+                )
+                for key, view in views.items()
+            },
             problem=problem,
         )
         return Page(outline, views, networks, claims)
@@ -171,8 +183,7 @@ class Reader:
         for key, run in sorted(runs.items(), key=lambda item: item[1].seed):
             if size > NETWORK_BYTES_AT_MOST:
                 break
-            stamp = (stamps[key], len(run.checkpoints()))
-            network = self._remembered("network", key, stamp, _inside, run)
+            network = self._remembered("network", key, stamps[key], _inside, run)
             if network is not None:
                 found[key] = network
                 size += network.size
@@ -201,12 +212,16 @@ class Reader:
 
 def _stamp(run: StoredRun) -> Hashable:
     """Different when anything of the run that the page shows is."""
+    changed = (_changed(run.folder / name) for name in ("series.npz", "checkpoints"))
+    return (run.status, run.sentence, run.progress, run.seconds, *changed)
+
+
+def _changed(path: Path) -> tuple[int, int] | None:
     try:
-        found = (run.folder / "series.npz").stat()
-        file = (found.st_mtime_ns, found.st_size)
+        found = path.stat()
     except OSError:
-        file = None
-    return (run.status, run.sentence, run.progress, run.seconds, file)
+        return None
+    return (found.st_mtime_ns, found.st_size)
 
 
 def _mark(run: RunView, network: NetworkView | None) -> str:
@@ -231,11 +246,11 @@ def _by_panel(runs: dict[str, StoredRun]) -> dict[tuple[str, VariantName], list[
     for e in experiments().values():
         for variant, suffix in variants:
             own = _keys(e.name, variant)
-            task, labelled = e.variant(variant).task, further.get(e.name + suffix, ())
+            labelled = further.get(e.name + suffix, ())
             more = [
                 run.key
                 for run in sorted(labelled, key=lambda run: run.seed)
-                if run.key not in own and run_key(task, run.seed) == run.key
+                if run.key not in own and _is_of(e.name, variant, run.seed, run.key)
             ]
             keys = [key for key in own if key in runs] + more
             if keys:
@@ -249,8 +264,15 @@ def _is_shown_in_full(panel: Panel) -> bool:
     return panel.variant == "quick" and e.quick.task == e.full.task
 
 
+@functools.cache
 def _keys(name: str, variant: VariantName) -> list[str]:
     return experiments()[name].variant(variant).keys()
+
+
+@functools.cache
+def _is_of(name: str, variant: VariantName, seed: int, key: str) -> bool:
+    """Whether a run that bears an experiment's label is one of it as it is now."""
+    return run_key(experiments()[name].variant(variant).task, seed) == key
 
 
 def _panel(e: Experiment, variant: VariantName, store: Store, keys: list[str]) -> Panel:
@@ -287,8 +309,10 @@ def _row(row: Row, variant: VariantName, names: dict[str, str], store: Store) ->
 
 
 def _inside(run: StoredRun) -> NetworkView | None:
-    """The network, None for one that cannot be read (its run says so, or shows its curves)."""
+    """The network, with the reason where it cannot be read; None where there is none."""
+    if run.status == "broken":
+        return None
     try:
         return inside(run)
-    except Exception:
-        return None
+    except Exception as error:
+        return NetworkView(problem=f"Its checkpoints cannot be read: {error}")

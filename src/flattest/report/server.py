@@ -262,6 +262,8 @@ def _first_news(pipe: Connection) -> News:
 
 
 def _follow(pipe: Connection, server: Server) -> None:
+    """Take the news as they come; once there are none to come, the page is told by a 404."""
     with contextlib.suppress(EOFError, OSError):
         while True:
             server.take(pipe.recv())
+    server.take(News({}, gone=("/live",)))

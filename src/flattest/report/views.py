@@ -33,7 +33,7 @@ class RunView(msgspec.Struct, frozen=True):
     series: dict[str, Any]
 
 
-def view(run: StoredRun, points: int, digits: int = 4) -> RunView:
+def view_of(run: StoredRun, points: int, digits: int) -> RunView:
     """The run with at most `points` entries of each of its curves, to so many digits.
 
     A stranger's run may be damaged in ways that nobody thought of. Whatever goes wrong with it is

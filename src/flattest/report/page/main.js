@@ -56,12 +56,27 @@ function section(asked) {
 
 function show(page) {
   const main = document.getElementById("main"), focused = document.activeElement?.id, found = sections(page);
+  const before = [...document.querySelectorAll(".plot")];
   // Sections made of cards stay, and their cards are renewed one by one.
   fill(main, found.map((asked) => ({ id: asked.id, signature: asked.cards ? asked.id : asked.signature, build: () => section(asked) })));
   found.filter((asked) => asked.cards).forEach((asked) => fill(document.getElementById(asked.id).lastElementChild, asked.cards));
-  document.getElementById("nav").replaceChildren(...found.map(({ id, title }) => make("a", { href: `#${id}` }, title)));
+  navigate(found);
+  forget(before);
   if (!found.some(({ id }) => !["claims"].includes(id))) main.prepend(make("p", {}, "This store has no runs yet."));
   if (focused && document.activeElement?.id !== focused) document.getElementById(focused)?.focus({ preventScroll: true });
+}
+
+function navigate(found) {
+  const nav = document.getElementById("nav"), links = found.map(({ id, title }) => make("a", { href: `#${id}` }, title));
+  if (nav.textContent !== links.map((link) => link.textContent).join("")) nav.replaceChildren(...links);
+}
+
+// Plots that have left the page listen no longer.
+function forget(boxes) {
+  for (const box of boxes.filter((plotted) => !plotted.isConnected)) {
+    if (pending.delete(box)) watcher.unobserve(box);
+    else window.Plotly?.purge(box);
+  }
 }
 
 // Asks the server for news; after a silence of the server, until it answers again.

@@ -21,6 +21,7 @@ function nameOf(run) {
 
 function network(key, page) {
   const seen = page.networks[key], moments = seen.moments, last = moments.length - 1;
+  if (seen.problem) return [make("p", { class: "missed", id: "network-told" }, seen.problem)];
   const at = () => moments[Math.min(choice("network-epoch", last), last)];
   const weights = make("canvas", { role: "img", id: "network-weights" }), active = make("canvas", { role: "img", id: "network-active" });
   const told = make("p", { id: "network-told", role: "status" }), table = make("div");
