@@ -109,11 +109,10 @@ def test_the_sam_step_is_that_of_others(name, start, peer, tolerance):
             assert np.abs(params[key] - value).max() > 1e-4
 
 
-def test_where_the_gradient_is_zero_others_give_nan_and_we_stay():
-    """A dead network: optax normalizes 0/0, the documented step perturbs by nothing."""
+def test_where_the_gradient_is_zero_both_engines_stay():
+    """A dead network: the documented step perturbs by nothing, where 0/0 would be a NaN."""
     dead = NET.init(D, seed=0) | {"b1": np.full(20, -100.0)}
     phase = PHASES["1-sam"]
-    assert np.isnan(np.asarray(optax_training(phase, dead)["W1"])).any()
     problem = Problem(NET, DATA, ft.MSE(), seed=7)
     for engine in (loop, fused):
         state = engine.advance(problem, phase, State(dead), EPOCHS)
