@@ -203,7 +203,7 @@ def step_times(engines: dict[str, tuple[Callable, int]]) -> dict[str, float]:
 def engines_for(setting: Setting) -> dict[str, tuple[Callable, int]]:
     slow = setting.model.depth > 2 or setting.model.norm == "sim_bn"
     engines = {
-        "ours": (fused_steps(setting), N if slow else 30 * N),
+        "ours": (fused_steps(setting), 2 * N if slow else 100 * N),
         "scan": (scan_steps(setting), 10 if slow else N),
     }
     with suppress(ImportError):
@@ -286,7 +286,7 @@ def scaling(console: Console) -> None:
     def per_step(width, d):
         setting = Setting("", MLP(width, bias=True), MSE(), sam(0.001, 0.05, epochs=1), 0)
         problem, state = problem_of(setting, d)
-        epochs = max(1, 20 * 500 * 30 // (width * d))
+        epochs = max(5, 20 * 500 * 30 // (width * d))
         fused.advance(problem, setting.phase, state, 1)
         runs = [_timed(fused.advance, problem, setting.phase, state, epochs) for _ in range(ROUNDS)]
         return min(runs) / (epochs * N) * 1e6
