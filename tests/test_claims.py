@@ -174,6 +174,7 @@ def test_the_page_is_a_table_and_marks_what_was_not_expected():
 
 def test_rounding_errors_are_not_printed():
     assert cells(equal(3e-16, 0.0, 1e-12)) == ("< 1e-12", "= 0", "1e-12")
+    assert cells(equal(0.0, 0.0, 0.0)) == ("0", "= 0", "0")
     interval = Measured(1.0, 1.0, "≥", 0.0, interval=(0.5, 1.5))
     assert cells(interval) == ("1 [0.5, 1.5]", "≥ 1", "0")
 

@@ -56,7 +56,7 @@ def cells(measured: Measured | None) -> tuple[str, str, str]:
     if measured is None:
         return "", "", ""
     value = _number(measured.value)
-    if measured.bound == 0 and abs(measured.value) <= measured.tolerance:
+    if measured.bound == 0 and abs(measured.value) <= measured.tolerance > 0:
         # A rounding error: its digits are the machine's, not the claim's.
         value = f"< {measured.tolerance:.0e}"
     if measured.interval is not None:

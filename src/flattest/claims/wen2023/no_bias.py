@@ -174,8 +174,9 @@ def theorem_3_1() -> Measured:
     slope, interval = _slope([(d, n) for d, n, _ in cells], errors)
     large = max(result.end.test_mse * n / d for d, n, result in cells if n >= 4 * d)
     note = (
-        f"exponent of d/n in the test error of the flattest networks found, d = 8, 12, 16, n/d = 2 "
-        f"… 6: the error falls faster than d/n; largest MSE·n/d for n ≥ 4d: {large:.1e}"
+        "lower end of the exponent of d/n in the test error of the flattest networks found, "
+        "d = 8, 12, 16, n/d = 2 … 6: the error falls faster than d/n; largest MSE·n/d for "
+        f"n ≥ 4d: {large:.1e}"
     )
     fit = at_least(interval[0], 1.0, 0.0, note, seeds=len(cells), interval=interval)
     return provided(fit, at_most(large, 1.0, 0.0, "largest MSE·n/d for n ≥ 4d"), at_least(slope, 1))
