@@ -1,5 +1,6 @@
 import dataclasses
 import importlib
+import os
 
 import pytest
 
@@ -101,3 +102,12 @@ def test_every_numbered_statement_has_an_entry():
     numbered += ["condition-1", "condition-2", "definition-4.1", "definition-4.2", "table-1"]
     missing = [name for name in numbered if not any(i.split("/")[0] == name for i in ids)]
     assert missing == []
+
+
+def test_processes_find_what_one_process_finds(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    entries = [claims.get("wen2023/lemma-a.15"), claims.get("wen2023/lemma-a.26")]
+    assert list(claims.verify(entries, workers=2)) == [claims.run(entry) for entry in entries]
+    assert os.environ["OMP_NUM_THREADS"] == "7"
+    assert "OPENBLAS_NUM_THREADS" not in os.environ
