@@ -4,11 +4,11 @@
 rather than stored. Arrays are padded by 0 to pairs of vectors.
 """
 
-from flattest.train.kernels.common import inlined
+from flattest.train.kernels.common import uncounted
 from flattest.train.kernels.simd import VECTOR_BYTES, fma, load, positive, spread, store, total
 
 
-@inlined
+@uncounted
 def _climb(h, a, j, low, one, e, reach):
     """a' = a + e σ(h), h' = h + reach · a σ′(h), σ′(h'), for the vector at j."""
     t, b = load(h, j), load(a, j)
@@ -17,7 +17,7 @@ def _climb(h, a, j, low, one, e, reach):
     return fma(e, t * gain, b), up, positive(up, one, low)
 
 
-@inlined
+@uncounted
 def _outputs_at(h, a, j, low, one, sums):
     t, b = load(h, j), load(a, j)
     gain = positive(t, one, low)
@@ -25,7 +25,7 @@ def _outputs_at(h, a, j, low, one, sums):
     return fma(b, z, sums[0]), fma(z, z, sums[1]), fma(u, u, sums[2])
 
 
-@inlined
+@uncounted
 def outputs(low, h, a):
     """f, ‖∂f/∂a‖², ‖∂f/∂h‖²; two vectors at a time, for the sums' latency."""
     one, low, zero = spread(h.dtype.type(1)), spread(h.dtype.type(low)), spread(h.dtype.type(0))
@@ -37,7 +37,7 @@ def outputs(low, h, a):
     return total(even[0] + odd[0]), total(even[1] + odd[1]), total(even[2] + odd[2])
 
 
-@inlined
+@uncounted
 def outputs_above(low, h, a, e, reach):
     """f' at a' = a + e σ(h), h' = h + reach · a σ′(h)."""
     one, low, zero = spread(h.dtype.type(1)), spread(h.dtype.type(low)), spread(h.dtype.type(0))
@@ -52,9 +52,9 @@ def outputs_above(low, h, a, e, reach):
     return total(even + odd)
 
 
-@inlined
-def descend_from(low, h, a, e, reach, keep, g, factor, u):
-    """a ← keep · a − g σ(h'), u = factor · a' σ′(h'), with a' and h' as above."""
+@uncounted
+def descend_from(low, h, a, e, reach, keep, g, factor, u, at):
+    """a ← keep · a − g σ(h'), u.flat[at:] = factor · a' σ′(h'), with a' and h' as above."""
     one, low = spread(h.dtype.type(1)), spread(h.dtype.type(low))
     e, reach = spread(h.dtype.type(e)), spread(h.dtype.type(reach))
     keep, down, factor = (
@@ -64,5 +64,5 @@ def descend_from(low, h, a, e, reach, keep, g, factor, u):
     )
     for j in range(0, h.size, VECTOR_BYTES // h.itemsize):
         b, t, gain = _climb(h, a, j, low, one, e, reach)
-        store(u, j, factor * (b * gain))
+        store(u, at + j, factor * (b * gain))
         store(a, j, fma(down, t * gain, keep * load(a, j)))

@@ -209,10 +209,14 @@ def sweep_tile(typingctx, tile, weights, scale, updates, x_old, x_new, products)
             at = builder.add(first_weight, builder.mul(loop.index, lanes))
             row = builder.mul(loop.index, ir.Constant(index, BLOCK))
             x_at = [builder.add(row, ir.Constant(index, k)) for k in range(BLOCK)]
-            w = vectors.load(data["W"], at)
-            for k in range(BLOCK):
-                w = vectors.fma(u[k], vectors.spread_from(data["old"], x_at[k]), w)
-            w = builder.fmul(w, factor)
+            old = [vectors.spread_from(data["old"], x) for x in x_at]
+            # Two sums side by side: one chain of eight would keep the multipliers waiting.
+            w, change = vectors.load(data["W"], at), builder.fmul(u[1], old[1])
+            for k in range(0, BLOCK, 2):
+                w = vectors.fma(u[k], old[k], w)
+            for k in range(3, BLOCK, 2):
+                change = vectors.fma(u[k], old[k], change)
+            w = builder.fmul(builder.fadd(w, change), factor)
             vectors.store(w, data["W"], at)
             for k in range(BLOCK):
                 x = vectors.spread_from(data["new"], x_at[k])

@@ -32,6 +32,7 @@ from flattest.train.kernels.common import (
     rescale,
     shift,
     slope,
+    uncounted,
     zeros,
 )
 from flattest.train.kernels.leaky import descend_from, outputs, outputs_above
@@ -49,21 +50,21 @@ from flattest.train.kernels.three_layer import deep_output, deep_step
 from flattest.train.order import fill_order, fill_signs
 
 
-@inlined
+@uncounted
 def _correct(products, updates, gram, block, k, scale, h):
     """h = scale · (products_k + Σ_{l<k} updates_l x'_l·x'_k)."""
-    near, whole = gram[block[k]], spread(h.dtype.type(scale))
+    here, whole = block[k], spread(h.dtype.type(scale))
     lanes = VECTOR_BYTES // h.itemsize
     for j in range(0, h.size, 2 * lanes):
         even, odd = load(products, k * h.size + j), load(products, k * h.size + j + lanes)
         for l in range(k):
-            g, at = spread(near[block[l]]), l * h.size + j
+            g, at = spread(gram[here, block[l]]), l * h.size + j
             even, odd = fma(g, load(updates, at), even), fma(g, load(updates, at + lanes), odd)
         store(h, j, whole * even)
         store(h, j + lanes, whole * odd)
 
 
-@inlined
+@uncounted
 def _gather(x, block, size, columns):
     """columns[:, k] = x[block[k]]; 0 beyond the block's size."""
     columns[:] = 0
@@ -73,15 +74,15 @@ def _gather(x, block, size, columns):
             columns[r, k] = row[r]
 
 
-@inlined
+@uncounted
 def _sweep(W, scale, updates, x_old, x_new, products):
     for tile in range(W.shape[0]):
         sweep_tile(tile, W, W.dtype.type(scale), updates, x_old, x_new, products)
 
 
-@inlined
-def _leaky_step(net, target, rule, lr, scale, h, a, b, square_x, y, update):
-    """One step of a and b for σ = leaky ReLU; update = −g u/scale, where W loses g u x'ᵀ.
+@uncounted
+def _leaky_step(net, target, rule, lr, scale, h, a, b, square_x, y, updates, k):
+    """One step of a and b for σ = leaky ReLU; updates_k = −g u/scale, where W loses g u x'ᵀ.
 
     Returns whether the output was finite.
     """
@@ -94,7 +95,7 @@ def _leaky_step(net, target, rule, lr, scale, h, a, b, square_x, y, update):
         above = outputs_above(low, h, a, e, e * square_x) + b[0]
         s = slope(target, np.float64(above) + e * net.output_bias, y)
     keep, g = 1.0 - lr * rule.decay, lr * s
-    descend_from(low, h, a, e, e * square_x, keep, g, -g / scale, update)
+    descend_from(low, h, a, e, e * square_x, keep, g, -g / scale, updates, k * h.size)
     b[0] = h.dtype.type(keep * b[0] - g * net.output_bias)
     return np.isfinite(f)
 
@@ -141,7 +142,7 @@ def _square(W):
     return total
 
 
-@inlined
+@uncounted
 def _block(net, target, rule, changed, step, block, labels, upper, gram, space, square):
     """Steps on one block; returns steps done, whether all were finite, the scale of W, ‖W‖²."""
     out_of_line()
@@ -151,24 +152,24 @@ def _block(net, target, rule, changed, step, block, labels, upper, gram, space, 
     updates[:] = 0
     for k in range(block.size):
         _correct(products, updates, gram, block, k, scale, h)
-        square_x, y, row = np.float64(gram[block[k], block[k]]), labels[k], updates[k]
+        square_x, y = np.float64(gram[block[k], block[k]]), labels[k]
         lr = learning_rate(rule, changed, step + k)
         keep = 1.0 - lr * rule.decay
         scale *= keep
         if net.family == THREE_LAYER:
             finite = deep_step(
-                net, target, rule, lr, scale, h[:width], upper, square_x, y, work, on, row
+                net, target, rule, lr, scale, h[:width], upper, square_x, y, work, on, updates[k]
             )
         elif net.family == TWO_LAYER and net.activation == LEAKY:
-            finite = _leaky_step(net, target, rule, lr, scale, h, a, b, square_x, y, row)
+            finite = _leaky_step(net, target, rule, lr, scale, h, a, b, square_x, y, updates, k)
         else:
             finite = _shallow_step(
-                net, target, rule, lr, scale, h[:width], a[:width], b, square_x, y, work, row
+                net, target, rule, lr, scale, h[:width], a[:width], b, square_x, y, work, updates[k]
             )
         if not finite:
             return k, False, scale, square
         if rule.radius < np.inf:
-            square = _norm_after(square, keep, scale, h, row, square_x)
+            square = _norm_after(square, keep, scale, h, updates[k], square_x)
             if square > rule.radius * rule.radius:
                 scale *= rule.radius / np.sqrt(square)
                 square = rule.radius * rule.radius
