@@ -113,6 +113,15 @@ def test_top_eigenvalues_agree_with_the_dense_hessian(architecture, activation):
                 assert gap == pytest.approx(residual, rel=1e-3, abs=1e-9)
 
 
+@pytest.mark.parametrize("activation", ["relu", "leaky_relu:0.1"])
+@pytest.mark.parametrize("architecture", ["no_bias", "bias", "output_bias"])
+def test_the_residual_parts_norm_is_exact_for_two_piecewise_linear_layers(architecture, activation):
+    model, data, params, _, _ = point(architecture, activation, "random", "mse")
+    H = hessian(model, params, data)
+    dense = np.array([H.residual_matvec(e) for e in np.eye(H.size)])
+    assert H.residual_norm() == pytest.approx(np.linalg.norm(dense, 2), rel=1e-12)
+
+
 def test_both_branches_of_sim_ln_and_inactive_neurons_occur():
     model, data = cases.model("sim_ln_epsilon"), cases.data()
     params = cases.params(model, data, "random")

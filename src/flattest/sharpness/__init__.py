@@ -4,8 +4,6 @@ Closed forms (`plain`, `normalized`) serve the networks of `models.MLP`, automat
 (`function`) a user's own model. Every measure says by its `route` how it was found.
 """
 
-from functools import lru_cache
-
 import numpy as np
 import scipy.linalg
 
@@ -19,7 +17,7 @@ from flattest.sharpness import estimators, lanczos
 from flattest.sharpness.function import FunctionHessian
 from flattest.sharpness.network import NetworkHessian, blocks_of
 from flattest.sharpness.normalized import SimBNHessian, SimLNHessian
-from flattest.sharpness.operator import Hessian
+from flattest.sharpness.operator import Hessian, signs
 from flattest.sharpness.plain import PlainHessian
 from flattest.sharpness.result import Eigenpairs, Measure
 from flattest.sharpness.spectrum import SpectralDensity
@@ -223,10 +221,8 @@ def top_eigenvalues(
         raise FlattestError(f"k must be an integer from 1 to {H.size}, not {k!r}.")
     if not tol > 0:
         raise FlattestError(f"tol must be positive, not {tol!r}.")
-    probe = _signs(H.size)
     with np.errstate(over="ignore", invalid="ignore"):
-        # ‖Ez‖ for random signs z is of the order of ‖E‖_F ≥ ‖E‖.
-        residual_part = float(np.linalg.norm(H.residual_matvec(probe))) if H.u.any() else 0.0
+        residual_part = H.residual_norm() if H.u.any() else 0.0
         values, c = _gram_eigenpairs(H, k, residual_part / tol)
     if not np.isfinite(residual_part):
         raise _overflow()
@@ -234,7 +230,7 @@ def top_eigenvalues(
         _refuse_if_dead(H)
     if len(values) >= k and residual_part <= tol * values[0]:
         return _checked(H, np.array([_lifted(H, row) for row in c[:k]]), "gram")
-    start = _SHARE_OF_OTHERS * probe / np.sqrt(H.size)
+    start = _SHARE_OF_OTHERS * signs(H.size) / np.sqrt(H.size)
     if len(values):
         shares = np.where(np.arange(len(values)) < k, 1.0, _SHARE_OF_OTHERS)
         start += _lifted(H, shares @ c)
@@ -272,14 +268,6 @@ def _lifted(H: Hessian, c: np.ndarray) -> np.ndarray:
 
 def _overflow() -> FlattestError:
     return FlattestError("The parameters are so large that ∇²L overflows; it has no eigenvalues.")
-
-
-@lru_cache(maxsize=4)
-def _signs(size: int) -> np.ndarray:
-    """The same random signs at every call, since a measure of one θ should not vary."""
-    signs = generator(0, "sharpness/signs").choice([-1.0, 1.0], size)
-    signs.setflags(write=False)
-    return signs
 
 
 def _refuse_if_dead(H: Hessian) -> None:

@@ -5,14 +5,24 @@ The first sum is the Gauss–Newton part; the second, the residual part, vanishe
 """
 
 from abc import ABC, abstractmethod
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from flattest.data import Dataset
+from flattest.randomness import generator
 
 # Beyond this many points the n × n Gram matrix costs more than it saves.
 LARGEST_GRAM = 1000
+
+
+@lru_cache(maxsize=4)
+def signs(size: int) -> np.ndarray:
+    """The same random signs at every call, since a measure of one θ should not vary."""
+    drawn = generator(0, "sharpness/signs").choice([-1.0, 1.0], size)
+    drawn.setflags(write=False)
+    return drawn
 
 
 class Hessian(ABC):
@@ -56,6 +66,10 @@ class Hessian(ABC):
     def residual_matvec(self, v: np.ndarray) -> np.ndarray:
         """Σ_i u_i ∇²f_i v."""
         return self.product(v, np.zeros_like(self.w))
+
+    def residual_norm(self) -> float:
+        """The size of E = Σ_i u_i ∇²f_i: ‖Ez‖ for random signs z is of the order of ‖E‖_F ≥ ‖E‖."""
+        return float(np.linalg.norm(self.residual_matvec(signs(self.size))))
 
     def matmat(self, rows: np.ndarray) -> np.ndarray:
         """∇²L applied to each row."""
