@@ -6,32 +6,6 @@ import pytest
 
 from flattest import claims
 
-FAST = claims.ledger("wen2023/*", "fast")
-CONSTANTS = [(entry, name) for entry in FAST for name in entry.constants]
-
-
-@pytest.mark.parametrize("entry", FAST, ids=lambda entry: entry.id)
-def test_the_ledger_finds_the_expected_status(entry):
-    outcome = claims.run(entry)
-    assert outcome.as_expected, (outcome.status, outcome.measured, outcome.note)
-
-
-@pytest.mark.parametrize(
-    ("entry", "name"), CONSTANTS, ids=[f"{entry.id}:{name}" for entry, name in CONSTANTS]
-)
-def test_one_per_cent_off_a_constant_makes_its_entry_fail(entry, name):
-    for factor in (0.99, 1.01):
-        outcome = claims.run(entry, **{name: entry.constants[name] * factor})
-        assert outcome.status.startswith("fails"), (outcome.status, outcome.measured)
-
-
-def test_every_misprint_has_both_readings():
-    every = claims.ledger("wen2023/*")
-    printed = {e.id.rsplit("as-printed")[0] for e in every if e.reading == "as printed"}
-    corrected = {e.id.rsplit("corrected")[0] for e in every if e.reading == "as corrected"}
-    assert printed == corrected
-    assert len(printed) >= 11
-
 
 def patched(monkeypatch, place, change):
     """Replaces what a ledger module imported by `change` of its result."""

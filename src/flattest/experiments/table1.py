@@ -6,6 +6,8 @@
 Expected: no bias ✓✓ (Scenario I), bias ✗✗ (II), Sim-BN ✓✓ (I), Sim-LN ✗✓ (III).
 """
 
+from typing import Any
+
 import msgspec
 
 from flattest.algorithms import Phase, gd, sam
@@ -44,98 +46,75 @@ _NO_BIAS_CHALLENGE = _challenge(MLP(60))
 _SIM_BN_CHALLENGE = msgspec.structs.replace(
     _challenge(MLP(60, bias=True, norm="sim_bn")), distribution=CompleteXor(12)
 )
+_QUICK_GD = (gd(0.01, weight_decay=0.05, epochs=20_000),)
+
+
+def _full(name: str, model: MLP, algorithm: str, baseline: str | None = None, **more: Any) -> Setup:
+    """A row at the paper's scale: `algorithm` and `baseline` are the panels that train it."""
+    return Setup(
+        name=name,
+        distribution=Xor(30),
+        n=100,
+        model=model,
+        algorithm=_phases(algorithm),
+        baseline=() if baseline is None else _phases(baseline),
+        **more,
+    )
+
+
+def _quick(full: Setup, **changes: Any) -> Setup:
+    """The row within minutes: what of the paper's scale is changed."""
+    return msgspec.structs.replace(full, log=wen2023.QUICK_LOG, **changes)
+
+
+_NO_BIAS = _full(
+    "no-bias", wen2023.NO_BIAS, "fig1b", "fig1a", challenge=_NO_BIAS_CHALLENGE, challenges=5
+)
+_BIAS = _full("bias", wen2023.BIAS, "fig4b", "fig4a")
+_SIM_BN = _full(
+    "sim-bn", wen2023.SIM_BN, "fig2a", challenge=_SIM_BN_CHALLENGE, seeds=2, challenges=5
+)
+_SIM_LN = _full("sim-ln", wen2023.SIM_LN, "fig6b")
 
 ROWS = (
     Row(
         title="2-layer without bias",
         theorem="Theorem 3.1",
         paper=(True, True),
-        quick=Setup(
-            name="no-bias",
-            log=wen2023.QUICK_LOG,
-            distribution=Xor(30),
-            n=100,
-            model=wen2023.NO_BIAS,
+        full=_NO_BIAS,
+        quick=_quick(
+            _NO_BIAS,
             algorithm=(sam(0.01, 0.05, epochs=5_000),),
-            baseline=(gd(0.01, weight_decay=0.05, epochs=20_000),),
-            challenge=_NO_BIAS_CHALLENGE,
-        ),
-        full=Setup(
-            name="no-bias",
-            distribution=Xor(30),
-            n=100,
-            model=wen2023.NO_BIAS,
-            algorithm=_phases("fig1b"),
-            baseline=_phases("fig1a"),
-            challenge=_NO_BIAS_CHALLENGE,
-            challenges=5,
+            baseline=_QUICK_GD,
+            challenges=2,
         ),
     ),
     Row(
         title="2-layer with bias",
         theorem="Theorem 4.1",
         paper=(False, False),
-        quick=Setup(
-            name="bias",
-            log=wen2023.QUICK_LOG,
-            distribution=Xor(30),
-            n=100,
-            model=wen2023.BIAS,
-            algorithm=(sam(0.01, 0.05, epochs=20_000),),
-            baseline=(gd(0.01, weight_decay=0.05, epochs=20_000),),
-        ),
-        full=Setup(
-            name="bias",
-            distribution=Xor(30),
-            n=100,
-            model=wen2023.BIAS,
-            algorithm=_phases("fig4b"),
-            baseline=_phases("fig4a"),
-        ),
+        full=_BIAS,
+        quick=_quick(_BIAS, algorithm=(sam(0.01, 0.05, epochs=20_000),), baseline=_QUICK_GD),
     ),
     Row(
         title="2-layer with simplified BatchNorm",
         theorem="Theorem 3.2",
         paper=(True, True),
-        quick=Setup(
-            name="sim-bn",
-            log=wen2023.QUICK_LOG,
-            distribution=Xor(30),
-            n=100,
+        full=_SIM_BN,
+        quick=_quick(
+            _SIM_BN,
             model=msgspec.structs.replace(wen2023.SIM_BN, width=100),
             algorithm=(sam(0.005, 0.1, epochs=2_000),),
-            challenge=_SIM_BN_CHALLENGE,
-        ),
-        full=Setup(
-            name="sim-bn",
-            distribution=Xor(30),
-            n=100,
-            model=wen2023.SIM_BN,
-            algorithm=_phases("fig2a"),
-            challenge=_SIM_BN_CHALLENGE,
-            seeds=2,
-            challenges=5,
+            seeds=5,
+            challenges=2,
         ),
     ),
     Row(
         title="2-layer with simplified LayerNorm",
         theorem="Theorem 5.1",
         paper=(False, True),
-        quick=Setup(
-            name="sim-ln",
-            log=wen2023.QUICK_LOG,
-            distribution=Xor(30),
-            n=100,
-            model=wen2023.SIM_LN,
-            algorithm=_phases("fig6b"),
-        ),
-        full=Setup(
-            name="sim-ln",
-            distribution=Xor(30),
-            n=100,
-            model=wen2023.SIM_LN,
-            algorithm=_phases("fig6b"),
-        ),
+        full=_SIM_LN,
+        quick=_quick(_SIM_LN),
     ),
 )
 
