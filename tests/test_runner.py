@@ -190,7 +190,7 @@ def test_an_unreachable_scheduler_is_one_sentence(store, monkeypatch):
 
 def test_a_scheduler_that_exists_is_used(store):
     e = experiment_of("t/square", Square(), 3, AtMost(series="square", value=9))
-    quiet = {"processes": False, "dashboard_address": None, "protocol": "tcp"}
+    quiet = {"processes": False, "dashboard_address": "127.0.0.1:0", "protocol": "tcp"}
     with LocalCluster(n_workers=1, threads_per_worker=2, **quiet) as cluster:
         (judgement,) = runner.run([e], "quick", store, scheduler=cluster.scheduler_address)
     assert judgement.met

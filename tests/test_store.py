@@ -20,6 +20,7 @@ from hypothesis.extra import numpy as hnp
 
 from flattest.errors import FlattestError
 from flattest.store import (
+    ENGINE_VERSION,
     LeaseLost,
     Store,
     index,
@@ -118,7 +119,7 @@ def test_every_field_and_the_seed_change_the_key():
 
 def test_a_new_engine_version_changes_the_key(monkeypatch):
     before = run_key(Task(), 0)
-    monkeypatch.setattr("flattest.store.ENGINE_VERSION", 2)
+    monkeypatch.setattr("flattest.store.ENGINE_VERSION", ENGINE_VERSION + 1)
     assert run_key(Task(), 0) != before
 
 

@@ -216,7 +216,8 @@ def cluster(workers: int, scheduler: str | None, preload: Path | None = None) ->
                 n_workers=workers,
                 threads_per_worker=1,
                 processes=True,
-                dashboard_address=None,
+                # Any free port: None would mean 8787, and a warning where that is taken.
+                dashboard_address="127.0.0.1:0",
                 silence_logs=logging.CRITICAL,
                 memory_limit=0,
                 env=WORKER_ENVIRONMENT | dict(os.environ),

@@ -374,8 +374,8 @@ EXPERIMENTS = (
         SIM_LN_SMALL,
         (sam(1.0, 0.5, epochs=1_000), sam(1.0, 1.0, epochs=100_000)),
         (perfect(0.05),),
-        quick_epochs=(1_000, 4_000),
-        quick_width=100,
+        quick_epochs=(1_000, 10_000),
+        quick_expectations=(perfect(0.1),),
         loss=LOGISTIC,
     ),
     panel(
