@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.nn import functional as F
 
 from flattest.torch.losses import Factor
@@ -34,15 +35,15 @@ def add_squares(
     """
     layers: list[nn.Module] = []
     inputs: list[torch.Tensor] = []
-    outputs: list[torch.Tensor] = []
+    outputs: list[GradientEdge] = []
     handles: list[Any] = []
 
     def keep(layer, args, output):
         layers.append(layer)
-        # Clones, because whatever follows may work in place.
-        inputs.append(args[0].detach().clone())
-        outputs.append(output)
-        return output.clone()
+        # What follows may work in place: on outputs, whose edge stays what it is now, but not on
+        # inputs, which autograd needs for the layer's own gradient (`problem` has tried it).
+        inputs.append(args[0].detach())
+        outputs.append(get_gradient_edge(output))
 
     try:
         handles.extend(
@@ -58,7 +59,8 @@ def add_squares(
             deltas = torch.autograd.grad(f, outputs, s, retain_graph=c + 1 < columns.shape[2])
             for layer, z, delta in zip(layers, inputs, deltas, strict=True):
                 for parameter, squares in SQUARES[type(layer)](layer, z, delta, signs[:, c]):
-                    diagonal[parameter] += squares
+                    before = diagonal.get(parameter)
+                    diagonal[parameter] = squares if before is None else before + squares
     finally:
         for handle in handles:
             handle.remove()
@@ -66,11 +68,14 @@ def add_squares(
 
 def _linear(layer: nn.Linear, z, delta, sign) -> Squares:
     if z.dim() == 2:
-        yield layer.weight, (delta**2 * sign[:, None]).T @ z**2
+        squares = delta.square().mul_(sign[:, None])
+        yield layer.weight, squares.T @ z.square()
+        if layer.bias is not None:
+            yield layer.bias, squares.sum(0)
     else:
         delta, z = delta.flatten(1, -2).transpose(1, 2), z.flatten(1, -2)
         yield layer.weight, _summed_squares(delta[:, None], z[:, None], sign)[0]
-    yield from _bias(layer, delta, sign)
+        yield from _bias(layer, delta, sign)
 
 
 def _convolution(layer: nn.Conv1d | nn.Conv2d, z, delta, sign) -> Squares:

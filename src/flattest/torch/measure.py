@@ -91,7 +91,7 @@ def _diagonal(p: Problem, rtol: float, most_products: int, seed: int) -> Diagona
 
 def gauss_newton(p: Problem) -> dict[str, np.ndarray]:
     """The diagonal of the Gauss–Newton matrix, chunk by chunk."""
-    total = {parameter: torch.zeros_like(parameter) for parameter in p.module.parameters()}
+    total: dict[nn.Parameter, torch.Tensor] = {}
     with torch.no_grad():
         for x, y in p.chunks():
             add_squares(p.module, x, partial(_factor, p.loss, y), total)

@@ -1,6 +1,9 @@
 """A module with its data and loss, checked, as a float64 copy; the user's stays untouched."""
 
 import copy
+import itertools
+import math
+from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -19,6 +22,7 @@ from flattest.torch.structure import structure_of
 # Values of all layers that one chunk of samples may hold: 256 MB in float64. Derivatives take a
 # small multiple of it.
 MOST_VALUES = 2**25
+_TABLES = (dict, OrderedDict, set)
 Batch = tuple[torch.Tensor, torch.Tensor]
 
 
@@ -95,7 +99,7 @@ class Problem:
 def problem(module: nn.Module, data: Any, loss: Any) -> Problem:
     """Checks all that is given; raises a sentence where it cannot be measured."""
     _check_module(module)
-    work = _copy(module).double()
+    work = _copy(module)
     for layer in work.modules():
         if getattr(layer, "inplace", False):
             setattr(layer, "inplace", False)  # noqa: B010
@@ -107,10 +111,29 @@ def problem(module: nn.Module, data: Any, loss: Any) -> Problem:
 
 
 def _copy(module: nn.Module) -> nn.Module:
+    """A deep copy in float64."""
+    memo: dict[int, Any] = {}
+    for layer in module.modules():
+        memo.update(_empty_tables(layer))
+    for p in module.parameters():
+        if type(p) is nn.Parameter:
+            memo[id(p)] = nn.Parameter(p.detach().to(torch.float64, copy=True), p.requires_grad)
     try:
-        return copy.deepcopy(module)
+        work = copy.deepcopy(module, memo)
+        return work if _in_float64(work) else work.double()
     except Exception as error:  # A module may raise anything here.
         raise FlattestError(f"The module cannot be copied: {_line(error)}") from None
+
+
+def _empty_tables(layer: nn.Module) -> dict[int, Any]:
+    """Copies, by identity, of the tables for hooks and the like that every layer has many of and
+    that `deepcopy` would take most of its time for."""
+    return {id(t): type(t)() for t in vars(layer).values() if type(t) in _TABLES and not t}
+
+
+def _in_float64(module: nn.Module) -> bool:
+    tensors = itertools.chain(module.parameters(), module.buffers())
+    return all(t.dtype == torch.float64 or not t.is_floating_point() for t in tensors)
 
 
 def _check_module(module: Any) -> None:
@@ -119,7 +142,7 @@ def _check_module(module: Any) -> None:
     if not any(p.requires_grad for p in module.parameters()):
         raise FlattestError("The module has no parameters that require gradients.")
     for name, p in module.named_parameters():
-        if not torch.isfinite(p).all():
+        if not _finite(p):
             raise FlattestError(f"Parameter {name} has entries that are not finite.")
     for name, layer in module.named_modules():
         _check_layer(name or type(layer).__name__, layer)
@@ -180,12 +203,12 @@ def _batch(x, y, module: nn.Module, device: torch.device) -> Batch:
     if not x.is_floating_point():
         if not any(isinstance(layer, nn.Embedding | nn.EmbeddingBag) for layer in module.modules()):
             raise FlattestError(f"The inputs are of type {x.dtype}; give them as floating point.")
-    elif not torch.isfinite(x).all():
+    elif not _finite(x):
         raise FlattestError("The inputs contain NaN or infinite values; remove those samples.")
     else:
         x = x.double()
     y = y.double() if y.is_floating_point() else y
-    if not torch.isfinite(y).all():
+    if not _finite(y):
         raise FlattestError("The loss is not a finite number: the targets contain NaN or infinity.")
     return x.detach().to(device), y.detach().to(device)
 
@@ -193,13 +216,18 @@ def _batch(x, y, module: nn.Module, device: torch.device) -> Batch:
 def _check_forward(found: Problem) -> None:
     """One pass over the first batch: deterministic, sample by sample, finite, all weights used."""
     x, y = (part[:8] for part in found.batches[0])
+    given = x.clone()
     try:
-        f, again, alone = found.module(x), found.module(x), found.module(x[:1])
+        f = found.module(given)
+        with torch.no_grad():
+            again, alone = found.module(x.clone()), found.module(x[:1].clone())
     except FlattestError:
         raise
     except Exception as error:  # Whatever the user's forward raises on these inputs.
         raise FlattestError(f"The module fails on these inputs: {_line(error)}") from None
     _check_outputs(f, x)
+    if not torch.equal(given, x):
+        raise FlattestError("The module changes its inputs in place; let it work on a copy.")
     if not torch.equal(f, again):
         raise FlattestError(
             "The module gives other outputs each time for the same inputs; make it deterministic."
@@ -216,22 +244,25 @@ def _check_forward(found: Problem) -> None:
 def _check_outputs(f: Any, x: torch.Tensor) -> None:
     if not isinstance(f, torch.Tensor) or f.dim() == 0 or len(f) != len(x):
         raise FlattestError("The module must return one tensor with a row for each sample.")
-    if not torch.isfinite(f).all():
+    if not _finite(f):
         raise FlattestError("The module's outputs are not finite.")
 
 
 def _check_loss(loss: MeanLoss, f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    two = f.detach()[:2]
     try:
-        value, pair = loss.of_batch(f, y), loss.of_batch(f[:2], y[:2])
-        each = torch.stack([loss.of_batch(f[i : i + 1], y[i : i + 1]) for i in range(len(f[:2]))])
+        value, pair = loss.of_batch(f, y), loss.of_batch(two, y[:2])
+        each = [loss.of_batch(two[i : i + 1], y[i : i + 1]).item() for i in range(len(two))]
     except FlattestError:
         raise
     except Exception as error:  # Whatever the user's loss raises.
         shapes = f"outputs {tuple(f.shape)} and targets {tuple(y.shape)}"
         raise FlattestError(f"The loss fails on {shapes}: {_line(error)}") from None
-    if each.dim() != 1 or not torch.isfinite(torch.stack([value, *each])).all():
+    scalar = value.dim() == 0 and pair.dim() == 0
+    if scalar and not all(map(math.isfinite, [value.item(), *each])):
         raise FlattestError("The loss is not a finite number on every sample.")
-    if not torch.allclose(pair, each.mean(), rtol=1e-8, atol=1e-12):
+    mean = sum(each) / len(each)
+    if not scalar or not math.isclose(pair.item(), mean, rel_tol=1e-8, abs_tol=1e-12):
         raise FlattestError(
             "The loss of a batch must be the mean of its samples' losses (reduction='mean', no "
             "class weights, outputs and targets of one shape)."
@@ -252,6 +283,11 @@ def _check_used(value: torch.Tensor, parameters: dict[str, nn.Parameter]) -> Non
             f"The outputs do not depend on {', '.join(unused)}; delete unused parameters or freeze "
             "them with requires_grad_(False)."
         )
+
+
+def _finite(values: torch.Tensor) -> bool:
+    """No entry is NaN or infinite; the sum tells, unless it overflows."""
+    return math.isfinite(values.detach().sum().item()) or bool(torch.isfinite(values).all())
 
 
 def _line(error: Exception) -> str:
