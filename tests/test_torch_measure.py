@@ -73,8 +73,8 @@ def mlp(*widths, activation=nn.ReLU):
     return nn.Sequential(*layers[:-1])
 
 
-def image_case():
-    return Convolutional().eval(), torch.randn(10, 1, 8, 8), torch.randint(0, 3, (10,))
+def image_case(n=10):
+    return Convolutional().eval(), torch.randn(n, 1, 8, 8), torch.randint(0, 3, (n,))
 
 
 def vector_case(module, outputs=1, n=12):
@@ -99,9 +99,9 @@ NETWORKS = {
 }
 
 
-def case(name):
+def case(name, networks=NETWORKS):
     torch.manual_seed(0)
-    module, x, y, loss = NETWORKS[name]()
+    module, x, y, loss = networks[name]()
     return module.double(), x.double(), y.double() if y.is_floating_point() else y, loss
 
 
@@ -184,14 +184,32 @@ def test_twins_of_plain_networks_measure_alike(architecture, loss):
         assert least == pytest.approx(closed.value, rel=1e-9)
 
 
-@pytest.mark.parametrize("name", ["4-layer", "convolutional"])
-def test_batches_of_unequal_size_count_by_their_samples(name):
-    module, x, y, loss = case(name)
-    whole = ft.torch.trace(module, (x, y), loss)
-    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=7)
-    assert ft.torch.trace(module, loader, loss).value == pytest.approx(whole.value, rel=1e-12)
+def plain_twin(architecture):
+    model = ft.MLP(width=6, **PLAIN[architecture])
+    return twin(model, cases.params(model, cases.data()))
+
+
+A_HUNDRED = {
+    **{
+        name: lambda name=name: (*vector_case(plain_twin(name), n=100), nn.MSELoss())
+        for name in PLAIN
+    },
+    "4-layer": lambda: (*vector_case(mlp(4, 6, 6, 5, 1), n=100), nn.MSELoss()),
+    "residual": lambda: (*vector_case(Residual(), 2, n=100), nn.MSELoss()),
+    "convolutional": lambda: (*image_case(100), nn.CrossEntropyLoss()),
+}
+
+
+@pytest.mark.parametrize("name", A_HUNDRED)
+def test_batches_of_96_and_4_give_what_one_batch_gives_and_the_dense_hessian(name):
+    module, x, y, loss = case(name, A_HUNDRED)
+    exact = np.trace(dense_hessian(module, x, y, loss))
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=96)
+    assert [len(rows) for rows, _ in loader] == [96, 4]
+    assert ft.torch.trace(module, (x, y), loss).value == pytest.approx(exact, rel=1e-9)
+    assert ft.torch.trace(module, loader, loss).value == pytest.approx(exact, rel=1e-9)
     mean_of_batches = np.mean([ft.torch.trace(module, b, loss).value for b in loader])
-    assert mean_of_batches != pytest.approx(whole.value, rel=1e-6)
+    assert mean_of_batches != pytest.approx(exact, rel=1e-6)
 
 
 def test_chunks_change_nothing(monkeypatch):
@@ -336,14 +354,16 @@ def test_a_large_network_off_the_exact_route_is_estimated_with_its_error(monkeyp
     assert any("only estimated" in note for note in measured.notes)
 
 
-def test_a_single_precision_module_is_measured_in_double_precision():
-    module, x, y, loss = case("4-layer")
-    module.float()
-    found = ft.torch.trace(module, (x.float(), y.float()), loss).value
-    twin = copy.deepcopy(module).double()
-    expected = np.trace(dense_hessian(twin, x.float().double(), y.float().double(), loss))
-    assert found == pytest.approx(expected, rel=1e-9)
-    assert module[0].weight.dtype == torch.float32
+@pytest.mark.parametrize("name", ["4-layer", "convolutional"])
+def test_a_single_precision_module_is_measured_in_double_precision(name):
+    module, x, y, loss = case(name)
+    module, x, y = module.float(), x.float(), y.float() if y.is_floating_point() else y
+    found = ft.torch.trace(module, (x, y), loss).value
+    twin, x = copy.deepcopy(module).double(), x.double()
+    y = y.double() if y.is_floating_point() else y
+    assert found == pytest.approx(np.trace(dense_hessian(twin, x, y, loss)), rel=1e-9)
+    kept = [*module.parameters(), *module.buffers()]
+    assert {t.dtype for t in kept if t.is_floating_point()} == {torch.float32}
 
 
 def test_the_result_prints_as_a_table_and_is_json():
@@ -417,6 +437,18 @@ class Overwritten(nn.Module):
         return f
 
 
+class Shifting(nn.Module):
+    """Works on the caller's data."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 1)
+
+    def forward(self, x):
+        x -= 1
+        return self.layer(x)
+
+
 class Unused(nn.Module):
     def __init__(self):
         super().__init__()
@@ -448,6 +480,7 @@ BAD_MODULES = {
     "hook": (with_hook, "Layer 1 has hooks"),
     "noisy": (Noisy, "other outputs each time"),
     "batch": (BatchDependent, "depends on the rest of its batch"),
+    "shifting": (Shifting, "changes its inputs in place"),
     "overwritten": (Overwritten, "cannot be differentiated"),
     "nan": (with_nan, "0.bias has entries that are not finite"),
     "no parameters": (nn.ReLU, "no parameters"),
@@ -462,9 +495,12 @@ def test_a_module_that_cannot_be_measured_is_refused_in_one_sentence(name):
     torch.manual_seed(0)
     module, x, y = vector_case(build())
     before = state(module) if isinstance(module, nn.Module) and name != "nan" else None
+    x = x.double()  # float64, which need not be copied: not even the data may be harmed.
+    given = x.clone()
     with pytest.raises(FlattestError, match=sentence) as raised:
         ft.torch.measure(module, (x, y), nn.MSELoss())
     assert "\n" not in str(raised.value).strip()
+    assert torch.equal(x, given)
     if before:
         assert_unharmed(module, before)
 
@@ -480,6 +516,7 @@ BAD_DATA = {
     "nan inputs": ((X * np.nan, Y), "mse", "NaN or infinite"),
     "nan loss": ((X, Y * np.nan), nn.MSELoss(), "not a finite number"),
     "shapes": ((X, X[:, 0]), lambda f, y: ((f - y) ** 2).mean(), "mean of its samples"),
+    "none": ((X, Y + 1), nn.MSELoss(reduction="none"), "reduction='mean'"),
     "sum": ((X, Y + 1), nn.MSELoss(reduction="sum"), "reduction='mean'"),
     "more targets": ((X, np.zeros((3, 2))), "mse", "do not match"),
     "loss name": ((X, Y), "hinge", "cross_entropy"),
