@@ -191,12 +191,15 @@ def test_a_construction_that_misses_the_bound_is_exit_code_1(capsys):
         (["construct", "memorizer", "--s", "2", "-o", "x"], "memorizer has no option --s"),
         (["construct", "head-generalizer", "-o", "x"], "needs --s"),
         (["construct", "memorizer", "--distribution", "cube", "-o", "x"], "Unknown distribution"),
+        (["construct", "memorizer", "--n", "0", "-o", "x"], "n must be a positive integer, not 0"),
+        (["construct", "memorizer", "--distribution", "ball", "--d", "1", "-o", "x"], "d ≥ 2"),
         (["construct", "memorizer", "--width", "5", "-o", "x"], "needs width ≥ 100, not 5"),
         (
             ["construct", "sim-ln-memorizer", "--epsilon", "-1", "-o", "x"],
             "epsilon must be positive",
         ),
         (["certify", "nothing.safetensors"], "There is no file nothing.safetensors"),
+        (["certify", "."], ". is a folder, not a file"),
         (["certify", "x", "--data", "d.npz", "--d", "3"], "no file x"),
     ],
 )

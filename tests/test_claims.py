@@ -231,3 +231,19 @@ def test_verify_writes_the_page_from_the_whole_ledger_only(tmp_path, capsys):
     assert verified("--fast", "--write", str(file)) == 2
     assert "whole ledger" in capsys.readouterr().err
     assert verified("nothing") == 2
+
+
+def test_verify_refuses_what_it_cannot_do_before_it_checks_anything(tmp_path, capsys):
+    checked = []
+    register("good", lambda: checked.append(1) or equal(1, 1, 0))
+    (tmp_path / "file").touch()
+    assert verified("--store", str(tmp_path / "file")) == 2
+    assert main(["verify", "--workers", "0"]) == 2
+    assert "workers must be at least 1, not 0" in capsys.readouterr().err
+    assert checked == []
+
+
+def test_a_page_that_cannot_be_written_is_one_sentence(tmp_path, capsys):
+    register("good", lambda: equal(1, 1, 0))
+    assert verified("--write", str(tmp_path)) == 2
+    assert f"Cannot write {tmp_path}: Is a directory" in capsys.readouterr().err

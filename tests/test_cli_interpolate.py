@@ -39,7 +39,7 @@ def test_an_infeasible_problem_exits_1_with_its_reason(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["missing.npz", "--p", "1"], "cannot be read as an .npz"),
+        (["missing.npz", "--p", "1"], "There is no file missing.npz"),
         (["PROBLEM", "--p", "3"], "must lie in"),
         (["PROBLEM", "--p", "1", "--solver", "mosek"], "valid are: auto, cvxpy"),
     ],

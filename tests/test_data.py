@@ -205,7 +205,8 @@ def test_files_that_are_no_dataset_are_refused(cwd):
         "empty.npz": "cannot be read as an .npz",
         "cut.npz": "cannot be read as an .npz",
         "nan.npz": "contain NaN or infinite values",
-        "missing.npz": "cannot be read as an .npz",
+        "missing.npz": "There is no file",
+        ".": "is a folder",
     }.items():
         with pytest.raises(ft.FlattestError, match=message):
             ft.Dataset.load(cwd / name)

@@ -184,6 +184,7 @@ def test_checkpoints_are_listed_by_epoch(store):
         for epoch in (100, 5, 20):
             claim.checkpoint(epoch, {"W1": np.full(2, epoch)})
         claim.finish({})
+    (store.run(key).folder / "checkpoints" / "best.safetensors").touch()
     history = store.run(key).checkpoints()
     assert [c.epoch for c in history] == [5, 20, 100]
     np.testing.assert_array_equal(history[2].params()["W1"], [100, 100])

@@ -1,6 +1,5 @@
 """Distributions: seed → Dataset, and their population (exact where the support is small)."""
 
-import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +11,7 @@ import numpy as np
 from flattest.activations import activation
 from flattest.errors import FlattestError, unknown
 from flattest.randomness import generator
+from flattest.store.files import read_arrays
 
 LARGEST_ENUMERATION = 2**20
 _ROWS_AT_ONCE = 2**14
@@ -49,16 +49,8 @@ class Dataset:
     @classmethod
     def load(cls, path: str | Path) -> "Dataset":
         """The arrays x and y of an .npz file; pickled contents are refused."""
-        try:
-            # Opened here, because NumPy leaves a broken file open.
-            with open(path, "rb") as handle, np.load(handle, allow_pickle=False) as file:
-                return cls(file["x"], file["y"])
-        except KeyError as error:
-            raise FlattestError(f"{path} must hold arrays named x and y: {error}.") from None
-        except FlattestError:
-            raise
-        except (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile) as error:
-            raise FlattestError(f"{path} cannot be read as an .npz of arrays: {error}") from None
+        found = read_arrays(path, "x", "y")
+        return cls(found["x"], found["y"])
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from flattest.data import AnyDistribution, Dataset
 from flattest.errors import FlattestError
 from flattest.losses import MSE, Loss
 from flattest.models import MLP, Params
-from flattest.store.files import write_tensors
+from flattest.store.files import present, write_tensors
 
 FORMAT = "flattest network 1"
 _DATA = {"data.x", "data.y"}
@@ -101,12 +101,11 @@ def model_of(
 
 
 def _read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    present(path)
     try:
         with safe_open(path, framework="numpy") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             metadata = dict(file.metadata() or {})
-    except FileNotFoundError:
-        raise FlattestError(f"There is no file {path}.") from None
     except (OSError, SafetensorError, TypeError, ValueError) as error:
         raise FlattestError(f"{path} cannot be read as safetensors: {error}.") from None
     return {name: _float64(path, name, value) for name, value in tensors.items()}, metadata

@@ -266,6 +266,8 @@ def verify(entries: Sequence[Claim], workers: int | None = None) -> Iterator[Out
 
     Claims of one module go to one process, for they share what they compute.
     """
+    if workers is not None and workers < 1:
+        raise FlattestError(f"The number of workers must be at least 1, not {workers}.")
     themes = groupby(entries, key=lambda entry: entry.check.__module__)
     groups = [[entry.id for entry in group] for _, group in themes]
     workers = min(workers or os.cpu_count() or 1, len(groups))

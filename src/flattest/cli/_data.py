@@ -34,5 +34,10 @@ def training_set(file: Path | None, name: str | None, n, d, seed: int) -> Datase
         return Dataset.load(file)
     if name not in _SIZES:
         raise unknown("distribution", name, _SIZES)
-    n, d = n or _SIZES[name][0], d or _SIZES[name][1]
-    return msgspec.convert({"type": name, "d": d}, AnyDistribution).draw(n, seed)
+    usual_n, usual_d = _SIZES[name]
+    spec = {"type": name, "d": usual_d if d is None else d}
+    try:
+        distribution = msgspec.convert(spec, AnyDistribution)
+    except msgspec.ValidationError as error:
+        raise FlattestError(str(error)) from error
+    return distribution.draw(usual_n if n is None else n, seed)

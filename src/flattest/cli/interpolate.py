@@ -17,7 +17,6 @@ Examples:
 
 from pathlib import Path
 from typing import Annotated
-from zipfile import BadZipFile
 
 import numpy as np
 import tyro
@@ -26,6 +25,7 @@ from rich.table import Table
 from flattest.cli._options import Json, console, print_json
 from flattest.errors import FlattestError
 from flattest.interpolators import Interpolator, flattest_interpolator
+from flattest.store.files import read_arrays
 
 File = Annotated[
     Path,
@@ -57,12 +57,7 @@ def command(
 
 def arrays(file: Path) -> dict[str, np.ndarray]:
     """The problem's arrays by name."""
-    try:
-        # Opened here, because NumPy leaves a broken file open.
-        with open(file, "rb") as handle, np.load(handle, allow_pickle=False) as stored:
-            found = {name: stored[name] for name in stored.files}
-    except (OSError, ValueError, TypeError, AttributeError, EOFError, BadZipFile) as error:
-        raise FlattestError(f"{file} cannot be read as an .npz of arrays: {error}") from error
+    found = read_arrays(file)
     if not {"features", "y"} <= set(found) <= {"features", "y", "weights"}:
         raise FlattestError(
             f"{file.name} must hold features, y and maybe weights; it has {', '.join(found)}."

@@ -27,7 +27,7 @@ from flattest.cli._options import Json, console, print_json
 from flattest.errors import FlattestError
 from flattest.measure import Measurement, measure
 from flattest.parameters import load_network, load_params
-from flattest.store.files import write_tensors
+from flattest.store.files import read_arrays, write_tensors
 
 Checkpoint = Annotated[
     Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE", help="Parameters as safetensors.")
@@ -74,26 +74,14 @@ def measured(checkpoint: Path, build: str | None, data: Path | None, loss: str) 
         return measure(network.model, network.params, network.data, network.loss)
     if build is None or data is None:
         raise FlattestError("Give both --model FILE.py:FUNCTION and --data FILE.npz.")
-    params, arrays = load_params(checkpoint), arrays_of(data)
+    params, arrays = load_params(checkpoint), read_arrays(data, "x", "y")
+    sample = arrays["x"], arrays["y"]
     network = _user_file.run(_user_file.load(build), build)
     if _is_module(network):
         import flattest
 
-        return flattest.torch.measure(_with_parameters(network, params), arrays, loss)
-    return measure(network, params, arrays, loss)
-
-
-def arrays_of(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """x and y of any shape and number; pickled contents are refused."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            return file["x"], file["y"]
-    except KeyError as error:
-        raise FlattestError(f"{path} must hold arrays named x and y: {error}.") from None
-    except FileNotFoundError:
-        raise FlattestError(f"There is no file {path}.") from None
-    except Exception as error:  # NumPy raises many kinds for a file that is no .npz.
-        raise FlattestError(f"{path} cannot be read as an .npz of arrays: {error}") from None
+        return flattest.torch.measure(_with_parameters(network, params), sample, loss)
+    return measure(network, params, sample, loss)
 
 
 def _is_module(network: Any) -> bool:

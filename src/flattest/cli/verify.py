@@ -29,7 +29,7 @@ from flattest.claims.markdown import cells, page
 from flattest.claims.saved import save
 from flattest.cli._options import DEFAULT_STORE, Json, StoreFolder, console, print_json
 from flattest.errors import FlattestError
-from flattest.store import Store
+from flattest.store import Store, write_bytes
 
 Pattern = Annotated[
     str,
@@ -61,14 +61,15 @@ def command(
     entries = ledger(pattern, "fast" if fast else "full")
     if listing:
         return show_list(entries, as_json)
+    store = Store.create(folder)
     outcomes = list(watched(verify(entries, workers), len(entries)))
     if as_json:
         print_json(outcomes)
     else:
         console().print(table(outcomes))
-    save(outcomes, Store.create(folder).root)
+    save(outcomes, store.root)
     if write:
-        write.write_text(page(outcomes), encoding="utf-8")
+        write_bytes(write, page(outcomes).encode())
     return 0 if all(outcome.as_expected for outcome in outcomes) else 1
 
 

@@ -146,9 +146,10 @@ class StoredRun(msgspec.Struct, frozen=True):
         return read_tensors(path) if path.exists() else None
 
     def checkpoints(self) -> list[Checkpoint]:
-        """The parameters kept on the way, by epoch."""
-        found = (self.folder / "checkpoints").glob("*.safetensors")
-        return sorted((Checkpoint(int(p.stem), p) for p in found), key=lambda c: c.epoch)
+        """The parameters kept on the way, by epoch; other files in their folder are not ours."""
+        files = (self.folder / "checkpoints").glob("*.safetensors")
+        found = [Checkpoint(int(p.stem), p) for p in files if p.stem.isdecimal()]
+        return sorted(found, key=lambda checkpoint: checkpoint.epoch)
 
     def task(self) -> dict[str, Any]:
         """What was asked, as plain data."""

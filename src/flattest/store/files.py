@@ -61,7 +61,7 @@ def sync_folder(folder: Path) -> None:
 def unwritable(path: Path, error: OSError) -> StoreError:
     return StoreError(
         f"Cannot write {path}: {error.strerror or error}; "
-        "free the disk, or choose a folder that can be written with --store."
+        "free the disk, or choose another place, for runs with --store."
     )
 
 
@@ -103,6 +103,32 @@ def read_series(path: Path) -> Arrays:
             return {name: archive[name] for name in archive.files}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise unreadable(path, error) from error
+
+
+def read_arrays(path: Path | str, *names: str) -> Arrays:
+    """The arrays of a user's .npz, all or those named; pickled contents are refused."""
+    present(path)
+    try:
+        # Opened here, because NumPy leaves a broken file open.
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
+            held = archive.files
+            found = {name: archive[name] for name in names or held if name in held}
+    except Exception as error:  # NumPy raises many kinds for a file that is no .npz.
+        raise FlattestError(
+            f"{path} cannot be read as an .npz of arrays; it is damaged, pickled or something else."
+        ) from error
+    if not found.keys() >= set(names):
+        wanted, holds = " and ".join(names), ", ".join(held) or "none"
+        raise FlattestError(f"{path} must hold arrays named {wanted}; it has {holds}.")
+    return found
+
+
+def present(path: Path | str) -> None:
+    """Refuse a user's path that is no file."""
+    if Path(path).is_dir():
+        raise FlattestError(f"{path} is a folder, not a file.")
+    if not Path(path).exists():
+        raise FlattestError(f"There is no file {path}.")
 
 
 def read_tensors(path: Path) -> Arrays:
