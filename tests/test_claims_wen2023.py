@@ -40,6 +40,23 @@ def test_one_per_cent_off_a_construction_makes_its_entry_fail(monkeypatch, place
     assert claims.run(claims.get(f"wen2023/{id}")).status.startswith("fails")
 
 
+@pytest.mark.parametrize(
+    ("place", "id"),
+    [
+        ("bias.max_error", "theorem-4.1/zero-label-as-printed"),
+        ("bias.max_error", "equation-5/r-as-printed"),
+        ("bias.max_error", "theorem-5.1/cases-as-printed"),
+        ("bias.max_error", "theorem-5.1/zero-label-as-printed"),
+        ("bias.max_error", "lemma-a.1/all-neurons-as-printed"),
+        ("bias.max_error", "theorem-3.2/all-neurons-as-printed"),
+        ("generalizers.max_error", "proposition-a.1/r-as-printed"),
+    ],
+)
+def test_a_network_that_does_not_interpolate_refutes_no_misprint(monkeypatch, place, id):
+    patched(monkeypatch, place, lambda error: error + 1)
+    assert claims.run(claims.get(f"wen2023/{id}")).status == "error"
+
+
 def scaled(factor):
     def change(bound):
         if isinstance(bound, float):

@@ -4,7 +4,16 @@ import numpy as np
 from scipy.spatial import ConvexHull
 
 from flattest.bounds import lower_bound
-from flattest.claims import Measured, at_least, at_most, claim, equal, every, provided, worst
+from flattest.claims import (
+    Measured,
+    assuming,
+    at_most,
+    claim,
+    equal,
+    every,
+    provided,
+    worst,
+)
 from flattest.claims.wen2023.instances import (
     dense_trace,
     max_error,
@@ -248,7 +257,7 @@ def differentiable_corrected() -> Measured:
 def zero_label_as_printed() -> Measured:
     data = sphere_data(12, 5, seed=0, zeros=3)
     note = "the last activation of such a point alone costs u_i² = 1"
-    return provided(*_memorizer_parts(data, 2, theorem_4_1_bound(data, 2), note, silence=1.0))
+    return assuming(*_memorizer_parts(data, 2, theorem_4_1_bound(data, 2), note, silence=1.0))
 
 
 @claim(
@@ -315,7 +324,7 @@ def _generalizer(d: int, n: int, r: float, factor: float = 1.0) -> list[Measured
     reading="as printed",
 )
 def equation_5_as_printed() -> Measured:
-    return provided(*_generalizer(30, 100, (30**2 + 1) ** 0.25))
+    return assuming(*_generalizer(30, 100, (30**2 + 1) ** 0.25))
 
 
 @claim(
@@ -474,4 +483,4 @@ def zero_one_corrected() -> Measured:
     data = Xor(8, distinct=True).draw(30, 0)
     good = population_error(*xor_generalizer(data)[:2], data).value
     bad = population_error(*memorizer(data)[:2], data).value
-    return provided(at_most(good, 0.0), at_least(bad, 1 - 30 / 2**8, 1e-12))
+    return provided(equal(good, 0.0, 0.0), equal(bad, 1 - 30 / 2**8, 1e-12))

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 
 from flattest.bounds import lower_bound
-from flattest.claims import Measured, at_most, claim, equal, every, provided
+from flattest.claims import Measured, assuming, at_most, claim, equal, every, provided
 from flattest.claims.wen2023.instances import max_error
 from flattest.constructions import circle_generalizer, head_generalizer, population_mse
 from flattest.data import Circle, Dataset
@@ -48,7 +48,7 @@ def _proposition_a1(r, factor: float = 1.0) -> list[Measured]:
     reading="as printed",
 )
 def r_as_printed() -> Measured:
-    return provided(*_proposition_a1(np.sqrt(np.abs(LABELS) * (RADIUS**2 + 1))))
+    return assuming(*_proposition_a1(np.sqrt(np.abs(LABELS) * (RADIUS**2 + 1))))
 
 
 @claim(

@@ -3,7 +3,7 @@
 import numpy as np
 
 from flattest.bounds import lower_bound
-from flattest.claims import Measured, claim, equal, every, provided, worst
+from flattest.claims import Measured, assuming, claim, equal, every, provided, worst
 from flattest.claims.wen2023.bias import fits, norms, sphere_data
 from flattest.claims.wen2023.instances import dense_trace, random_interpolator
 from flattest.constructions import (
@@ -107,7 +107,7 @@ def _case_1_from(threshold: float) -> tuple[Dataset, float, dict]:
 )
 def cases_as_printed() -> Measured:
     data, epsilon, constants = _case_1_from(1.0)
-    return provided(*_memorizer_parts(data, epsilon, lemma_a12_bound(data, epsilon), **constants))
+    return assuming(*_memorizer_parts(data, epsilon, lemma_a12_bound(data, epsilon), **constants))
 
 
 @claim(
@@ -137,7 +137,7 @@ def _zero_label(u: float) -> tuple[Dataset, dict]:
 )
 def zero_label_as_printed() -> Measured:
     data, constants = _zero_label(2e-3)
-    return provided(*_memorizer_parts(data, 1e-3, lemma_a12_bound(data, 1e-3), **constants))
+    return assuming(*_memorizer_parts(data, 1e-3, lemma_a12_bound(data, 1e-3), **constants))
 
 
 @claim(

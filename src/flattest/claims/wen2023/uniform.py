@@ -202,7 +202,10 @@ def lemma_a5() -> Measured:
         shares.append(least_active_share(x))
     few = least_active_share(Xor(16).draw(16, 0).x)
     note = f"C = 3, C1 = 1/8, C2 = 1: least share of active points over w; at n = d it is {few:g}"
-    return at_least(min(shares), 0.125, 0.0, note, seeds=len(shares))
+    return provided(
+        at_least(min(shares), 0.125, 0.0, note, seeds=len(shares)),
+        equal(few, 0.0, 0.0, "least share at n = d, where some w has no active point"),
+    )
 
 
 @claim(
