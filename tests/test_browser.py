@@ -66,13 +66,14 @@ def falling(seed):
 def sweep(count=6, width=8):
     rng = np.random.default_rng(0)
     lr = np.geomspace(1e-3, 0.1, count)
-    names = ("sharpness", "flattest", "bound", "threshold", "variation", "least_mode")
-    rates = dict.fromkeys((*names, "variation_threshold"), 2 / lr)
+    names = ("sharpness", "flattest", "dual", "bound", "threshold", "variation")
+    modes = ("smooth_sharpness", "least_mode", "greatest_mode", "strong_threshold")
+    rates = dict.fromkeys((*names, *modes, "variation_threshold"), 2 / lr)
     x = np.linspace(-1, 1, 10)
     theta = rng.normal(size=(count, 3 * width + 1))
-    edge = {f"edge_{name}": 1 / lr for name in ("inverse_lr", "sharpness", "variation")}
-    counts = dict.fromkeys(("counted", "largest_gap"), np.zeros(1))
-    return rates | edge | counts | {"lr": lr, "x": x, "y": np.sin(x), "theta": theta}
+    falling = {f"counted_{name}": 1 / lr for name in ("threshold", "sharpness", "variation")}
+    counts = dict.fromkeys(("counted", "at_edge", "smooth"), np.zeros(1))
+    return rates | falling | counts | {"lr": lr, "x": x, "y": np.sin(x), "theta": theta}
 
 
 def scatter():

@@ -121,6 +121,15 @@ def test_nan_counts_as_the_worst_value_and_a_median_outlives_one_of_three():
     assert AtMost(series="e", value=0.5).judge(seeds("e", 0.1, 0.2, np.nan)).met
 
 
+def test_what_must_hold_everywhere_must_hold_in_every_seed():
+    below = [result(seed=i, low=[0.5, 0.9], high=[1.0, 1.0]) for i in range(4)]
+    expectation = Everywhere(series="low", at_most="high", slack=1e-3)
+    assert expectation.judge(below).met
+    verdict = expectation.judge([*below, result(seed=4, low=[0.5, 1.002], high=[1.0, 1.0])])
+    assert not verdict.met
+    assert verdict.value == pytest.approx(0.002)
+
+
 def test_a_ratio_compares_with_another_experiment():
     expectation = RatioAtLeast(other="fig7a", series="test_loss", ratio=3)
     others = {"fig7a": seeds("test_loss", 0.03, 0.04, 0.05)}

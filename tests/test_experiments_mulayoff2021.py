@@ -8,10 +8,12 @@ from flattest.experiments.expectations import Result
 from flattest.experiments.mulayoff2021 import (
     EXPERIMENTS,
     QUICK_SWEEP,
+    STABLE,
     spread_below_threshold,
-    visited_modes,
 )
-from flattest.stability import Network
+from flattest.stability import Network, tangent_features, toggles
+from flattest.stability.modes import gram_top_eigenvalue, modes, with_knots_at
+from flattest.train.univariate import switches
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda e: e.panel)
@@ -23,26 +25,71 @@ def test_a_quick_run_meets_its_expectations(experiment):
         assert verdict.met, verdict.sentence
 
 
-def test_every_run_of_a_sweep_is_counted_or_excluded_for_one_reason():
-    found = QUICK_SWEEP.compute(1)
+@pytest.fixture(scope="module")
+def sweep():
+    return QUICK_SWEEP.compute(1)
+
+
+def test_every_run_of_a_sweep_is_counted_or_excluded_for_one_reason(sweep):
     parts = ("counted", "excluded_in_warmup", "excluded_unconverged")
-    assert sum(int(found[name][0]) for name in parts) == QUICK_SWEEP.count
-    assert np.isfinite(found["sharpness"]).sum() == found["counted"][0]
-    assert (found["final_loss"][found["converged"] == 1] <= QUICK_SWEEP.stop_loss).all()
+    assert sum(int(sweep[name][0]) for name in parts) == QUICK_SWEEP.count
+    assert sweep["counted"][0] == sweep["smooth"][0] + sweep["excluded_on_knots"][0]
+    assert np.isfinite(sweep["sharpness"]).sum() == sweep["counted"][0]
+    assert np.isfinite(sweep["smooth_sharpness"]).sum() == sweep["smooth"][0]
+    assert (sweep["final_loss"][sweep["converged"] == 1] <= QUICK_SWEEP.stop_loss).all()
+    assert (sweep["final_loss"][np.isfinite(sweep["sharpness"])] <= QUICK_SWEEP.rest_loss).all()
 
 
-def test_descent_at_a_knot_on_a_data_point_visits_both_modes():
-    """One neuron whose knot is on the middle input, kicked back and forth across it."""
+def test_a_minimum_without_knots_on_data_has_one_mode_and_the_threshold_of_lemma_1(sweep):
+    smooth = sweep["knots_on_data"] == 0
+    for name in ("least_mode", "greatest_mode"):
+        np.testing.assert_allclose(sweep[name][smooth], sweep["sharpness"][smooth], rtol=1e-12)
+    np.testing.assert_allclose(
+        sweep["strong_threshold"][smooth], sweep["threshold"][smooth], rtol=1e-12
+    )
+    knotted = sweep["knots_on_data"] > 0
+    assert knotted.any()
+    assert smooth.any()
+    assert (sweep["least_mode"][knotted] < sweep["greatest_mode"][knotted]).all()
+    assert (sweep["strong_threshold"][knotted] > 1.01 * sweep["threshold"][knotted]).all()
+
+
+def test_a_sweep_judged_by_a_step_size_it_did_not_take_fails(sweep):
+    """The minima found with η, held against 2/(1.005 η): no longer under the threshold."""
+    shifted = {**sweep, "threshold": sweep["threshold"] / 1.005}
+    assert STABLE.judge([Result(0, "finished", sweep)]).met
+    assert not STABLE.judge([Result(0, "finished", shifted)]).met
+
+
+def knotted_line():
+    """σ(x) on inputs of which the middle one is 0: its knot is on that input."""
     network = Network(np.array([1.0]), np.array([0.0]), np.array([1.0]), 0.0)
     data = QUICK_SWEEP.data(0)
-    shifted = type(data)(data.x - data.x[4], np.maximum(data.x[:, 0] - data.x[4, 0], 0))
-    stay = visited_modes(network, shifted, lr=1.1)
-    assert len(stay) == 1
-    pushed = Network.from_theta(network.theta + np.array([0.0, 1e-6, 0.0, 0.0]))
+    x = data.x - data.x[4]
+    return network, type(data)(x, np.maximum(x[:, 0], 0))
+
+
+def test_a_knot_that_descent_keeps_crossing_is_found_and_has_two_modes():
+    network, data = knotted_line()
+    assert len(switches(network, data, lr=1.0, steps=50)) == 0
     # η λ_max ≈ 1.8: the offset changes sign at every step.
-    cross = visited_modes(pushed, shifted, lr=1.8 / stay[0])
-    assert len(cross) == 2
-    assert min(cross) == pytest.approx(stay[0], rel=1e-4)
+    top = gram_top_eigenvalue(tangent_features(network, data.x))
+    pushed = Network.from_theta(network.theta + np.array([0.0, 1e-6, 0.0, 0.0]))
+    pairs = switches(pushed, data, lr=1.8 / top, steps=50)
+    assert pairs.tolist() == [[4, 0]]
+    knotted = with_knots_at(pushed, data.x[:, 0], pairs)
+    assert toggles(knotted, data.x).tolist() == [[4, 0]]
+    tops = [
+        gram_top_eigenvalue(tangent_features(knotted, data.x, m)) for m in modes(knotted, data.x)
+    ]
+    assert tops[0] == pytest.approx(top, rel=1e-4)
+    assert tops[1] > 1.001 * top
+
+
+def test_a_knot_near_the_data_that_descent_does_not_cross_is_not_on_it():
+    network, data = knotted_line()
+    near = Network.from_theta(network.theta + np.array([0.0, 1e-3, 0.0, 0.0]))
+    assert len(switches(near, data, lr=0.01, steps=50)) == 0
 
 
 def test_the_spread_needs_three_steps_below_the_threshold():

@@ -34,6 +34,7 @@ from flattest.stability.modes import (
     gradient_bound,
     gram_top_eigenvalue,
     lemma5_bound,
+    mode_range,
     modes,
     perturbation_value,
     toggles_per_sample,
@@ -401,6 +402,18 @@ def test_the_bound_for_many_toggles_dominates_the_enumeration(seed, spread):
     assert exact.value <= perturbation_value(network, x) * (1 + 1e-12)
     if attained:
         assert exact.value == pytest.approx(dominated, rel=1e-12)
+
+
+@given(seeds, st.floats(0.2, 5))
+@settings(max_examples=30, deadline=None)
+def test_the_range_of_the_modes_is_that_of_their_enumeration(seed, spread):
+    """Both where all toggles off and on are the extremes (|x| ≤ 1) and where they need not be."""
+    rng = np.random.default_rng(seed)
+    x = random_inputs(rng, 5, spread)
+    network = with_knots_on_data(rng, 9, x, 6)
+    tops = [gram_top_eigenvalue(tangent_features(network, x, m)) for m in modes(network, x)]
+    assert mode_range(network, x) == pytest.approx((min(tops), max(tops)), rel=1e-12)
+    assert tops[0] < max(tops)
 
 
 def test_many_toggles_are_bounded_and_say_so():

@@ -1,8 +1,9 @@
 """What must come out of an experiment, as data that judges.
 
 An expectation measures one number on each seed's result and compares their median with a
-threshold. A seed that diverged, or ended in NaN, counts as the worst value there is, so that
-expectations cannot be met by what did not happen.
+threshold; one that speaks of every point of a series compares the worst. A seed that diverged, or
+ended in NaN, counts as the worst value there is, so that expectations cannot be met by what did not
+happen.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +31,7 @@ class Result(msgspec.Struct, frozen=True):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """An expectation judged: the median `value` of `values` (one a seed) against `threshold`."""
+    """An expectation judged: `value`, of `values` (one a seed) the median or the worst."""
 
     met: bool
     value: float
@@ -79,6 +80,7 @@ class Expectation(
     """The base of all: a subclass measures a seed, and is met on one side of its threshold."""
 
     side: ClassVar[Literal["≤", "≥"]] = "≤"
+    across_seeds: ClassVar[Callable[[Sequence[float]], Any]] = np.median
 
     def __post_init__(self) -> None:
         at = getattr(self, "at", "end")
@@ -102,7 +104,7 @@ class Expectation(
         if not results:
             raise FlattestError("There are no results to judge.")
         values = tuple(self._worst_if_diverged(r, others) for r in results)
-        value = float(np.median(values))
+        value = float(type(self).across_seeds(values))
         met = bool(value <= self.threshold if self.side == "≤" else value >= self.threshold)
         return Verdict(met, value, self.threshold, self._sentence(value, values), values)
 
@@ -246,11 +248,15 @@ class Ends(Expectation, frozen=True, tag="ends"):
 
 
 class Everywhere(Expectation, frozen=True, tag="everywhere"):
-    """series ≤ (1 + slack) · at_most, point by point; points where either is NaN are left out."""
+    """series ≤ (1 + slack) · at_most, at every point of every seed.
+
+    Points where either is NaN are left out.
+    """
 
     series: str
     at_most: str
     slack: float = 0.0
+    across_seeds = np.max
 
     @property
     def threshold(self) -> float:

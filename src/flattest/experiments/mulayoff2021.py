@@ -8,7 +8,7 @@ Section 5, so that λ_max(θ_0) ≈ 2·10⁴ and the run with the smallest step 
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,26 +20,35 @@ from flattest.losses import HalfMSE
 from flattest.models import MLP, Init, Params
 from flattest.stability.functions import Network
 from flattest.stability.implementation import flattest_implementation, orbit_pencil
-from flattest.stability.modes import gram_top_eigenvalue, tangent_features
+from flattest.stability.modes import (
+    gradient_bound,
+    gram_top_eigenvalue,
+    mode_range,
+    strongly_stable_sharpness,
+    tangent_features,
+    toggles_per_sample,
+    with_knots_at,
+)
 from flattest.stability.weights import (
     sharpness_threshold,
     theorem1_threshold,
     weighted_total_variation,
 )
-from flattest.train.univariate import Descent, descend
+from flattest.train.univariate import Descent, descend, switches
 
 EDGE = 0.02
 """A minimum is at the edge of stability where λ_max is within 2 % of 2/η."""
-WATCH = 500
-"""Steps over which the modes around a minimum are watched."""
+WATCH = 10_000
+"""Steps over which a run at rest is watched for knots that it keeps crossing."""
 
 
 class Descending(Computed, frozen=True):
     """What the experiments share: n points, a network of k neurons and its scaled initialization.
 
-    Data and initial point follow from the seed. GD stops after `steps`, or where L has stayed
-    ≤ stop_loss for `settle` further steps. The paper stops at once (settle = 0), which counts
-    runs that pass below stop_loss while they still follow 2/η down during the warm-up.
+    Data and initial point follow from the seed. GD has converged where L has stayed ≤ stop_loss
+    for `settle` further steps, within `steps`. The paper stops at once (settle = 0), which counts
+    runs that pass below stop_loss while they still follow 2/η down during the warm-up. A run that
+    has converged goes on to L ≤ rest_loss, to tell knots on data points from knots near them.
     """
 
     n: int = 10
@@ -50,6 +59,7 @@ class Descending(Computed, frozen=True):
     steps: int = 2_000_000
     stop_loss: float = 1e-8
     settle: int = 10_000
+    rest_loss: float = 1e-16
 
     @property
     def runs(self) -> int:
@@ -70,6 +80,9 @@ class Descending(Computed, frozen=True):
 
     def phase(self, lr: float, **settings: Any) -> Phase:
         return gd(lr, steps=self.steps, warmup=self.warmup, stop_loss=self.stop_loss, **settings)
+
+    def rest(self, lr: float) -> Phase:
+        return gd(lr, steps=self.steps, stop_loss=self.rest_loss)
 
 
 def scaled_network(width: int, factor: float) -> MLP:
@@ -101,7 +114,7 @@ class TwoStepSizes(Descending, frozen=True, tag="mulayoff2021/two-step-sizes"):
         found = descend(self.model.init(1, seed), data, phases, marks, settle=self.settle)
         trace = [[_sharpness(theta, data) for theta in run] for run in found.trace_theta]
         lr = np.array([self.lr, self.lr * self.factor])
-        result = measured(self.model, found, data, lr)
+        result = measured(self, self.model, found, data, lr)
         return {
             **result,
             "flattest_ratio": result["flattest"][1:] / result["flattest"][:1],
@@ -131,7 +144,7 @@ class StepSizeSweep(Descending, frozen=True, tag="mulayoff2021/step-size-sweep")
             [self.phase(float(step)) for step in lr],
             settle=self.settle,
         )
-        return measured(self.model, found, data, lr)
+        return measured(self, self.model, found, data, lr)
 
 
 class InitMagnitudes(Descending, frozen=True, tag="mulayoff2021/init-magnitudes"):
@@ -155,21 +168,25 @@ class InitMagnitudes(Descending, frozen=True, tag="mulayoff2021/init-magnitudes"
         for factor in self.factors:
             model = scaled_network(self.width, factor)
             found = descend(model.init(1, seed), data, phases, settle=self.settle)
-            sweeps[factor] = measured(model, found, data, lr)
+            sweeps[factor] = measured(self, model, found, data, lr)
         curves = {name: np.array([s[name] for s in sweeps.values()]) for name in _CURVES}
         largest = sweeps[max(self.factors)]
         return curves | {
             "factor": np.array(self.factors),
             "spread_below_threshold": spread_below_threshold(sweeps[min(self.factors)]),
-            "edge_inverse_lr": largest["edge_inverse_lr"],
-            "edge_sharpness": largest["edge_sharpness"],
+            "counted_threshold": largest["counted_threshold"],
+            "counted_sharpness": largest["counted_sharpness"],
         }
 
 
 _CURVES = (
     "lr",
     "sharpness",
+    "smooth_sharpness",
     "least_mode",
+    "greatest_mode",
+    "strong_threshold",
+    "knots_on_data",
     "flattest",
     "bound",
     "threshold",
@@ -185,75 +202,89 @@ def spread_below_threshold(sweep: Mapping[str, np.ndarray]) -> np.ndarray:
     return np.array([below.max() / below.min() - 1 if below.size > 2 else np.nan])
 
 
-def measured(model: MLP, found: Descent, data: Dataset, lr: np.ndarray) -> dict[str, np.ndarray]:
-    """Per run: λ_max at the end and of the flattest mode around, that of the flattest
-    implementation, Lemma 4's bound, 2/η, ∫|f″|g, 1/η − 1/2.
+class Minimum(NamedTuple):
+    """What is measured of a minimum that descent with step η has come to rest at.
+
+    `sharpness` is λ_max at the last iterate. Where knots lie on data points L has no Hessian, but
+    one for each mode of I (S54): `least_mode` and `greatest_mode` are the least and the greatest
+    λ_max of these, and `strong_threshold` is (S75), which is 2/η where there is one mode.
+    """
+
+    sharpness: float
+    flattest: float
+    dual: float
+    variation: float
+    top_vector_gap: float
+    knots_on_data: float
+    least_mode: float
+    greatest_mode: float
+    strong_threshold: float
+
+
+NOT_COUNTED = Minimum(*[np.nan] * len(Minimum._fields))
+
+
+def measured(
+    task: Descending, model: MLP, found: Descent, data: Dataset, lr: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Every field of `Minimum` per run, Lemma 4's bound, 2/η, 1/η − 1/2, and the exclusions.
 
     NaN where the run did not converge, or converged during the warm-up and so at another step
-    size; `excluded_in_warmup` and `excluded_unconverged` count these.
+    size; `excluded_in_warmup` and `excluded_unconverged` count these. Lemma 1 is about minima where
+    L is twice differentiable: `smooth_sharpness` is NaN at the `excluded_on_knots` others too.
     """
     counted = found.converged & ~found.in_warmup
-    rows = np.full((lr.size, 7), np.nan)
-    for run in np.flatnonzero(counted):
-        rows[run] = _minimum(model, found.network(int(run)), data, float(lr[run]))
-    sharpness, flattest, gap, variation, one_vector_gap, least_mode, visited = rows.T
+    theta, loss = found.theta.copy(), found.loss.copy()
+    minima = [NOT_COUNTED] * lr.size
+    for run in map(int, np.flatnonzero(counted)):
+        rested = descend(found.network(run), data, [task.rest(lr[run])], threads=1)
+        theta[run], loss[run] = rested.theta[0], rested.loss[0]
+        minima[run] = minimum(model, rested.network(0), data, lr[run])
+    columns = {name: np.array([getattr(each, name) for each in minima]) for name in Minimum._fields}
     threshold = np.array([sharpness_threshold(step) for step in lr])
-    edge = counted & (np.abs(sharpness / threshold - 1) <= EDGE)
-    return {
+    sharpness, variation = columns["sharpness"], columns["variation"]
+    smooth = columns["knots_on_data"] == 0
+    return columns | {
         "lr": lr,
-        "sharpness": sharpness,
-        "least_mode": least_mode,
-        "modes_visited": visited,
-        "flattest": flattest,
-        "duality_gap": gap,
-        "largest_gap": np.array([np.nanmax(gap, initial=-np.inf)]),
-        "top_vector_gap": one_vector_gap,
+        "smooth_sharpness": np.where(smooth, sharpness, np.nan),
         "bound": 1 + 2 * variation,
         "threshold": threshold,
-        "variation": variation,
         "variation_threshold": np.array([theorem1_threshold(step) for step in lr]),
-        "edge_inverse_lr": 1 / lr[edge],
-        "edge_sharpness": sharpness[edge],
-        "edge_variation": variation[edge],
+        "counted_threshold": threshold[counted],
+        "counted_sharpness": sharpness[counted],
+        "counted_variation": variation[counted],
         "steps": found.steps,
-        "final_loss": found.loss,
+        "final_loss": loss,
         "converged": found.converged.astype(float),
         "counted": np.array([counted.sum()]),
+        "at_edge": np.array([(np.abs(sharpness / threshold - 1) <= EDGE).sum()]),
+        "smooth": np.array([smooth.sum()]),
         "excluded_in_warmup": np.array([(found.converged & found.in_warmup).sum()]),
         "excluded_unconverged": np.array([(~found.converged).sum()]),
-        "theta": found.theta,
+        "excluded_on_knots": np.array([(counted & ~smooth).sum()]),
+        "theta": theta,
         "x": data.x[:, 0],
         "y": data.y,
     }
 
 
-def _minimum(model: MLP, network: Network, data: Dataset, lr: float) -> tuple[float, ...]:
+def minimum(model: MLP, network: Network, data: Dataset, lr: float) -> Minimum:
+    x = data.x[:, 0]
     best = flattest_implementation(model, network.params, data)
-    modes = visited_modes(network, data, lr)
-    return (
-        gram_top_eigenvalue(tangent_features(network, data.x)),
-        best.value,
-        best.gap,
-        weighted_total_variation(network, data.x),
-        top_vector_gap(model, best.params, data),
-        min(modes),
-        len(modes),
+    knotted = with_knots_at(network, x, switches(network, data, lr, WATCH))
+    least_mode, greatest_mode = mode_range(knotted, x)
+    share = toggles_per_sample(knotted, x).max() / x.size
+    return Minimum(
+        sharpness=gram_top_eigenvalue(tangent_features(network, x)),
+        flattest=best.value,
+        dual=best.dual,
+        variation=weighted_total_variation(network, x),
+        top_vector_gap=top_vector_gap(model, best.params, data),
+        knots_on_data=float(toggles_per_sample(knotted, x).sum()),
+        least_mode=least_mode,
+        greatest_mode=greatest_mode,
+        strong_threshold=strongly_stable_sharpness(lr, gradient_bound(knotted, x), share),
     )
-
-
-def visited_modes(network: Network, data: Dataset, lr: float) -> list[float]:
-    """λ_max of every mode that gradient descent passes in its next 500 steps.
-
-    With a large step many minima have knots on data points. There the Hessian has several modes
-    (S54), and descent settles while it switches between some above and some below 2/η: what 2/η
-    bounds is the least of them (Lemma 2).
-    """
-    found = descend(network, data, [gd(lr, steps=WATCH)], range(WATCH + 1), threads=1)
-    patterns: dict[bytes, Network] = {}
-    for theta in found.trace_theta[0]:
-        near = Network.from_theta(theta)
-        patterns.setdefault((near.preactivations(data.x) > 0).tobytes(), near)
-    return [gram_top_eigenvalue(tangent_features(near, data.x)) for near in patterns.values()]
 
 
 def top_vector_gap(model: MLP, params: Params, data: Dataset) -> float:
@@ -277,21 +308,36 @@ QUICK_INITS = InitMagnitudes(
     lowest=2e-3, highest=0.1, count=8, factors=(3.0, 24.0), steps=1_000_000
 )
 
-STABLE = Everywhere(series="least_mode", at_most="threshold", slack=1e-3)
-STABLE_AT_END = Everywhere(series="sharpness", at_most="threshold", slack=1e-2)
+# Lemma 1, at the last iterate, wherever L is twice differentiable.
+STABLE = Everywhere(series="smooth_sharpness", at_most="threshold", slack=1e-3)
+# The same of every minimum: not all of its modes are above 2/η, and none above (S75).
+LEAST_MODE = Everywhere(series="least_mode", at_most="threshold", slack=1e-3)
+GREATEST_MODE = Everywhere(series="greatest_mode", at_most="strong_threshold", slack=1e-3)
+MODES = (LEAST_MODE, GREATEST_MODE)
 FLATTER = AtMost(series="flattest_ratio", value=0.7)
-EDGE_FALLS = RankCorrelation(x="edge_inverse_lr", y="edge_sharpness", at_least=0.95)
+FALLS = RankCorrelation(x="counted_threshold", y="counted_sharpness", at_least=0.95)
 ONE_MINIMUM = AtMost(series="spread_below_threshold", value=0.02)
 SWEEP = (
     STABLE,
-    STABLE_AT_END,
-    EDGE_FALLS,
-    RankCorrelation(x="edge_inverse_lr", y="edge_variation", at_least=0.8),
+    *MODES,
+    FALLS,
+    RankCorrelation(x="counted_threshold", y="counted_variation", at_least=0.8),
     Everywhere(series="variation", at_most="variation_threshold"),
     Everywhere(series="bound", at_most="flattest"),
     Everywhere(series="flattest", at_most="sharpness"),
-    AtMost(series="largest_gap", value=1e-6),
+    Everywhere(series="flattest", at_most="dual", slack=1e-6),
 )
+
+
+def enough(counted: float, smooth: float) -> tuple[AtLeast, ...]:
+    """How many runs count, lie at the edge, and have no knot on a data point."""
+    return (
+        AtLeast(series="counted", value=counted),
+        AtLeast(series="at_edge", value=counted),
+        AtLeast(series="smooth", value=smooth),
+    )
+
+
 SWEEP_NOTES = (
     "Paper: 2 of 200 runs converged during the warm-up and 15 not at all; both kinds are excluded "
     "and counted here too. Data and scale of the initialization are unknown and chosen here."
@@ -302,20 +348,16 @@ EXPERIMENTS = (
         name="mulayoff2021/figure1",
         figure="Figure 1 (main text)",
         claim="The same run with the step trebled once L < 0.1 ends in a flatter function.",
-        quick=Variant(QUICK_TWO, seeds=2, expectations=(STABLE, FLATTER)),
-        full=Variant(TwoStepSizes(), seeds=5, expectations=(STABLE, FLATTER)),
+        quick=Variant(QUICK_TWO, seeds=2, expectations=(*MODES, FLATTER)),
+        full=Variant(TwoStepSizes(), seeds=5, expectations=(*MODES, FLATTER)),
         notes="Initialization times 27, so that the minimum at η = 1e-4 is unstable at 3e-4.",
     ),
     Experiment(
         name="mulayoff2021/sweep",
         figure="Figure 3 (Section 5), Figures 1 and 2 of the supplement",
         claim="λ_max stays under 2/η and follows it at the edge; functions get smoother with η.",
-        quick=Variant(
-            QUICK_SWEEP, seeds=2, expectations=(*SWEEP, AtLeast(series="counted", value=10))
-        ),
-        full=Variant(
-            StepSizeSweep(), seeds=3, expectations=(*SWEEP, AtLeast(series="counted", value=150))
-        ),
+        quick=Variant(QUICK_SWEEP, seeds=2, expectations=(*SWEEP, *enough(10, smooth=5))),
+        full=Variant(StepSizeSweep(), seeds=3, expectations=(*SWEEP, *enough(150, smooth=75))),
         notes=SWEEP_NOTES,
     ),
     Experiment(
@@ -323,8 +365,8 @@ EXPERIMENTS = (
         figure="Figure 3 (supplement)",
         claim="For a moderate initialization the step matters only above a threshold; for a large "
         "one λ_max falls with every increase.",
-        quick=Variant(QUICK_INITS, seeds=1, expectations=(STABLE, ONE_MINIMUM, EDGE_FALLS)),
-        full=Variant(InitMagnitudes(), seeds=2, expectations=(STABLE, ONE_MINIMUM, EDGE_FALLS)),
+        quick=Variant(QUICK_INITS, seeds=1, expectations=(STABLE, *MODES, ONE_MINIMUM, FALLS)),
+        full=Variant(InitMagnitudes(), seeds=2, expectations=(STABLE, *MODES, ONE_MINIMUM, FALLS)),
         notes="Warm-up of 1e5 steps instead of 5e5: with the longer one moderate initializations "
         "converge while the step still grows, and would all be excluded near the threshold.",
     ),

@@ -55,6 +55,15 @@ def toggles(params: "dict | Network", x: np.ndarray) -> np.ndarray:
     return np.argwhere(Network.of(params).preactivations(x) == 0)
 
 
+def with_knots_at(params: "dict | Network", x: np.ndarray, pairs: np.ndarray) -> Network:
+    """The network with b1_i = −w1_i x_j for every row (j, i) of `pairs`: knots exactly on data."""
+    network = Network.of(params)
+    b1 = network.b1.copy()
+    for j, i in pairs:
+        b1[i] = -(network.w1[i] * x[j])
+    return Network(network.w1, b1, network.w2, network.b2)
+
+
 def refuse_knots_on_data(network: Network, x: np.ndarray, what: str, instead: str) -> None:
     count = len(toggles(network, x))
     if count:
@@ -107,6 +116,24 @@ def upper_top_eigenvalue(params: "dict | Network", data) -> Upper:
         return Upper(max(values), True, len(free))
     dominated, attained = dominating_value(network, x)
     return Upper(min(dominated, perturbation_value(network, x)), attained, len(free))
+
+
+def mode_range(params: "dict | Network", x: np.ndarray) -> tuple[float, float]:
+    """The least and the greatest λ_max(H_m) over the modes m ∈ I (S54).
+
+    Where 1 + x_j x_l ≥ 0 for all j, l, ΦᵀΦ has no negative entry and every toggle that is on adds
+    to some, so that its largest eigenvalue is least with all off and greatest with all on.
+    Elsewhere by enumeration.
+    """
+    network = Network.of(params)
+    x = np.asarray(x, float).reshape(-1)
+    if (1 + np.multiply.outer(x, x) >= 0).all():
+        h = network.preactivations(x)
+        patterns = [h > 0, h >= 0]
+    else:
+        patterns = list(modes(network, x))
+    tops = [gram_top_eigenvalue(tangent_features(network, x, pattern)) for pattern in patterns]
+    return min(tops), max(tops)
 
 
 def dominating_value(network: Network, x: np.ndarray) -> tuple[float, bool]:

@@ -86,6 +86,19 @@ def descend(
     return Descent(tuple(phases), status, steps, loss, theta, at, trace_loss, trace_theta)
 
 
+def switches(params: "dict | Network", data, lr: float, steps: int) -> np.ndarray:
+    """The pairs (j, i) whose indicator 1{w1_i x_j + b1_i > 0} changes in the next `steps` steps.
+
+    As rows. After convergence these are the knots on data points: descent moves less and less, and
+    yet keeps crossing them.
+    """
+    x, y = points(data)
+    theta = Network.of(params).theta
+    seen = np.zeros((2, x.size, theta.size // 3), dtype=np.bool_)
+    _watch(theta, x, y, float(lr) / x.size, steps, seen)
+    return np.argwhere(seen.all(axis=0))
+
+
 def _run_one(theta: np.ndarray, x, y, phase: Phase, marks: np.ndarray, settle: int):
     theta = theta.copy()
     trace_loss = np.full(marks.size, np.nan)
@@ -149,7 +162,7 @@ def _descend(
     """Runs in place on θ = (w1, b1, w2, b2); returns (steps, loss, status code)."""
     n, k = x.size, theta.size // 3
     w1, b1, w2 = theta[:k], theta[k : 2 * k], theta[2 * k : 3 * k]
-    residual, S0, S1 = np.empty(n), np.empty(k), np.empty(k)
+    residual, S = np.empty(n), np.empty((2, k))
     changed = False
     mark = below = 0
     for step in range(max_steps + 1):
@@ -169,15 +182,39 @@ def _descend(
             lr *= change_factor
             changed = True
         ramp = (step + 1) / warmup if step + 1 < warmup else 1.0
-        scale = lr * ramp / n
-        _active_sums(x, w1, b1, residual, S0, S1)
-        for i in range(k):
-            grad_w2 = w1[i] * S1[i] + b1[i] * S0[i]
-            w1[i] -= scale * w2[i] * S1[i]
-            b1[i] -= scale * w2[i] * S0[i]
-            w2[i] -= scale * grad_w2
-        theta[3 * k] -= scale * residual.sum()
+        _update(theta, x, residual, lr * ramp / n, S)
     return max_steps, loss, 1
+
+
+@njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
+def _watch(theta, x, y, scale, steps, seen):
+    """Marks seen[0, j, i] where neuron i was off on sample j at any step, seen[1, j, i] if on."""
+    k = theta.size // 3
+    w1, b1, w2 = theta[:k], theta[k : 2 * k], theta[2 * k : 3 * k]
+    residual, S = np.empty(x.size), np.empty((2, k))
+    for _ in range(steps):
+        _residuals(x, y, w1, b1, w2, theta[3 * k], residual)
+        for j in range(x.size):
+            for i in range(k):
+                active = w1[i] * x[j] + b1[i] > 0
+                seen[0, j, i] |= not active
+                seen[1, j, i] |= active
+        _update(theta, x, residual, scale, S)
+
+
+@njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
+def _update(theta, x, residual, scale, S):
+    """θ ← θ − scale · n ∇L, in place; S (2, k) is room for S0 and S1."""
+    k = theta.size // 3
+    w1, b1, w2 = theta[:k], theta[k : 2 * k], theta[2 * k : 3 * k]
+    S0, S1 = S[0], S[1]
+    _active_sums(x, w1, b1, residual, S0, S1)
+    for i in range(k):
+        grad_w2 = w1[i] * S1[i] + b1[i] * S0[i]
+        w1[i] -= scale * w2[i] * S1[i]
+        b1[i] -= scale * w2[i] * S0[i]
+        w2[i] -= scale * grad_w2
+    theta[3 * k] -= scale * residual.sum()
 
 
 @njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
