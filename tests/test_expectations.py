@@ -15,9 +15,11 @@ from flattest.experiments.expectations import (
     AtMost,
     Ends,
     Everywhere,
+    FirstColumnsDominate,
     PowerLaw,
     RankCorrelation,
     RatioAtLeast,
+    RatioAtMost,
     Result,
     RisesAfterMinimum,
     WithinOfBound,
@@ -31,6 +33,11 @@ def result(status="finished", seed=0, **series):
 
 def seeds(name, *ends):
     return [result(seed=i, **{name: [1.0, end]}) for i, end in enumerate(ends)]
+
+
+def with_columns(*norms):
+    """A network whose W1 has columns of these norms."""
+    return Result(0, "finished", {}, {"W1": np.diag(norms)})
 
 
 # Each expectation: results that meet it, and results that do not.
@@ -75,6 +82,11 @@ CASES = {
         RankCorrelation(x="flatness", y="loss", at_least=0.9),
         result(flatness=[1, 2, 3, 4], loss=[1, 8, 27, 64]),
         result(flatness=[1, 2, 3, 4], loss=[4, 3, 2, 1]),
+    ),
+    "first columns dominate": (
+        FirstColumnsDominate(ratio=7.0),
+        with_columns(42.47, 42.48, 5.65, 1.0),
+        with_columns(42.47, 5.0, 5.65, 1.0),
     ),
     "power law": (
         PowerLaw(x="d", y="trace", exponent=0.5, tolerance=0.01),
@@ -137,6 +149,34 @@ def test_a_ratio_compares_with_another_experiment():
     assert not expectation.judge(seeds("test_loss", 0.1, 0.1), others.__getitem__).met
     with pytest.raises(FlattestError, match="fig7a"):
         expectation.judge(seeds("test_loss", 0.37))
+
+
+def test_a_ratio_can_be_bounded_from_above():
+    expectation = RatioAtMost(other="fig7a", series="test_loss", ratio=3)
+    others = {"fig7a": seeds("test_loss", 0.03, 0.04, 0.05)}
+    assert expectation.judge(seeds("test_loss", 0.1, 0.1), others.__getitem__).met
+    assert not expectation.judge(seeds("test_loss", 0.37, 0.38), others.__getitem__).met
+
+
+def test_every_kind_of_expectation_is_tested():
+    tested = {type(case[0]) for case in CASES.values()} | {RatioAtLeast, RatioAtMost}
+    assert tested == set(AnyExpectation.__args__)
+
+
+@pytest.mark.parametrize("d", [[10, 10, 10], [0, 1, 2], [10, np.nan, 1000]])
+def test_a_power_law_without_a_slope_is_not_met(d):
+    law = PowerLaw(x="d", y="trace", exponent=0.5, tolerance=1e9)
+    assert not law.judge([result(d=d, trace=[1, 2, 3])]).met
+
+
+def test_what_cannot_be_judged_is_refused():
+    with pytest.raises(FlattestError, match="shapes are"):
+        RankCorrelation(x="x", y="y", at_least=0).judge([result(x=[1, 2], y=[1, 2, 3])])
+    with pytest.raises(FlattestError, match="W1 has 2 columns"):
+        FirstColumnsDominate(ratio=1).judge([with_columns(1.0, 1.0)])
+    for expectation in (Ends(), AtMost(series="e", value=1)):
+        with pytest.raises(FlattestError, match="no results"):
+            expectation.judge([])
 
 
 def test_a_missing_series_and_an_unknown_place_are_refused_with_the_valid_ones():

@@ -408,7 +408,7 @@ def test_rescaling_a_homogeneous_network_moves_sharpness_but_not_outputs(name, s
     )
 
 
-def bad(match, model=None, params=None, data=None, loss="mse", measure=ft.trace):
+def assert_refused(match, model=None, params=None, data=None, loss="mse", measure=ft.trace):
     model = model or ft.MLP(width=3, bias=True)
     data = data or ft.xor(n=5, d=2)
     params = params if params is not None else model.init(2, 0)
@@ -418,36 +418,50 @@ def bad(match, model=None, params=None, data=None, loss="mse", measure=ft.trace)
 
 def test_bad_parameters_are_refused():
     good = ft.MLP(width=3, bias=True).init(2, 0)
-    bad(r"W1 must have shape \(3, 2\), not \(2, 3\)", params=good | {"W1": np.ones((2, 3))})
-    bad("parameters are W1, b1, W2; given: W1, b1", params={k: good[k] for k in ("W1", "b1")})
-    bad("b1 has entries that are not finite", params=good | {"b1": np.array([1, np.nan, 2])})
-    bad("W2 has entries that are not finite", params=good | {"W2": np.array([1, np.inf, 2])})
+    assert_refused(
+        r"W1 must have shape \(3, 2\), not \(2, 3\)", params=good | {"W1": np.ones((2, 3))}
+    )
+    assert_refused(
+        "parameters are W1, b1, W2; given: W1, b1", params={k: good[k] for k in ("W1", "b1")}
+    )
+    assert_refused(
+        "b1 has entries that are not finite", params=good | {"b1": np.array([1, np.nan, 2])}
+    )
+    assert_refused(
+        "W2 has entries that are not finite", params=good | {"W2": np.array([1, np.inf, 2])}
+    )
 
 
 def test_bad_losses_and_labels_are_refused():
-    bad("Unknown loss 'hinge'; valid are: half_mse, logistic, mse", loss="hinge")
+    assert_refused("Unknown loss 'hinge'; valid are: half_mse, logistic, mse", loss="hinge")
     third = ft.Dataset(np.eye(2), np.array([1.0, 0.5]))
-    bad("takes labels ±1, or 0 and 1", data=third, loss="logistic")
+    assert_refused("takes labels ±1, or 0 and 1", data=third, loss="logistic")
     mixed = ft.Dataset(np.eye(3)[:, :2], np.array([1.0, 0.0, -1.0]))
-    bad("takes labels ±1, or 0 and 1", data=mixed, loss="logistic")
+    assert_refused("takes labels ±1, or 0 and 1", data=mixed, loss="logistic")
 
 
 def test_bad_settings_are_refused():
-    bad("k must be an integer from 1 to 12", measure=lambda *a, loss: ft.top_eigenvalues(*a, 13))
-    bad("k must be an integer from 1 to 12", measure=lambda *a, loss: ft.top_eigenvalues(*a, 0))
-    bad("tol must be positive", measure=lambda *a, loss: ft.top_eigenvalue(*a, tol=0))
-    bad("most_products ≥ 2", measure=lambda *a, loss: ft.hutchinson(*a, most_products=1))
-    bad("rtol ≥ 0", measure=lambda *a, loss: ft.xtrace(*a, rtol=np.nan))
-    bad("probes and steps must be ≥ 1", measure=lambda *a, loss: ft.spectrum(*a, probes=0))
+    assert_refused(
+        "k must be an integer from 1 to 12", measure=lambda *a, loss: ft.top_eigenvalues(*a, 13)
+    )
+    assert_refused(
+        "k must be an integer from 1 to 12", measure=lambda *a, loss: ft.top_eigenvalues(*a, 0)
+    )
+    assert_refused("tol must be positive", measure=lambda *a, loss: ft.top_eigenvalue(*a, tol=0))
+    assert_refused("most_products ≥ 2", measure=lambda *a, loss: ft.hutchinson(*a, most_products=1))
+    assert_refused("rtol ≥ 0", measure=lambda *a, loss: ft.xtrace(*a, rtol=np.nan))
+    assert_refused(
+        "probes and steps must be ≥ 1", measure=lambda *a, loss: ft.spectrum(*a, probes=0)
+    )
 
 
 def test_a_dead_network_has_trace_zero_and_no_top_eigenvalue():
     model, data = ft.MLP(width=3, bias=True), ft.xor(n=5, d=2)
     dead = model.init(2, 0) | {"b1": np.full(3, -100.0)}
     assert ft.trace(model, dead, data).value == 0
-    bad("network is dead: no neuron is active", params=dead, measure=ft.top_eigenvalue)
+    assert_refused("network is dead: no neuron is active", params=dead, measure=ft.top_eigenvalue)
     user = ft.FunctionModel(lambda p, x: model.apply(p, x, x), model.init)
-    bad("network is dead", model=user, params=dead, data=data, measure=ft.top_eigenvalue)
+    assert_refused("network is dead", model=user, params=dead, data=data, measure=ft.top_eigenvalue)
     # The saddle at W2 = 0 is not dead: ∇f is not 0 in W2.
     saddle = model.init(2, 0) | {"W2": np.zeros(3)}
     assert ft.top_eigenvalue(model, saddle, data).value > 0
@@ -458,17 +472,19 @@ def test_overflow_is_an_infinite_trace_and_no_eigenvalue(architecture):
     model, data = cases.model(architecture, "quadratic"), cases.data()
     huge = {k: v * 1e200 for k, v in cases.params(model, data).items()}
     assert ft.trace(model, huge, data).value == np.inf
-    bad("so large that ∇²L overflows", model, huge, data, measure=ft.top_eigenvalue)
+    assert_refused("so large that ∇²L overflows", model, huge, data, measure=ft.top_eigenvalue)
 
 
 def test_a_users_model_is_checked():
     two = ft.FunctionModel(lambda p, x: x * p["a"], lambda d, seed: {"a": np.ones(d)})
-    bad(r"one output a row, shape \(5,\), not \(5, 2\)", model=two)
+    assert_refused(r"one output a row, shape \(5,\), not \(5, 2\)", model=two)
     log = ft.FunctionModel(lambda p, x: jnp.log(-p["a"] + 0 * x[:, 0]), lambda d, s: {"a": 1.0})
-    bad("outputs on the training set are not finite", model=log)
-    bad("entries that are not finite", model=log, params={"a": np.nan})
-    bad("dict of arrays", model=log, params=[1.0])
+    assert_refused("outputs on the training set are not finite", model=log)
+    assert_refused("entries that are not finite", model=log, params={"a": np.nan})
+    assert_refused("dict of arrays", model=log, params=[1.0])
     dot = ft.FunctionModel(lambda p, x: x @ p["w"], lambda d, seed: {"w": np.ones(d + 1)})
-    bad("cannot be applied to these parameters and inputs", model=dot)
-    bad("cannot be applied to these parameters and inputs: 'w'", model=dot, params={"v": 1.0})
-    bad("must be real arrays", model=log, params={"a": "one"})
+    assert_refused("cannot be applied to these parameters and inputs", model=dot)
+    assert_refused(
+        "cannot be applied to these parameters and inputs: 'w'", model=dot, params={"v": 1.0}
+    )
+    assert_refused("must be real arrays", model=log, params={"a": "one"})

@@ -74,6 +74,16 @@ def reduce(result: Result, series: str, at: str | float) -> float:
     return float(values[logged[-1]]) if logged.size else np.nan
 
 
+def pair(result: Result, x: str, y: str) -> tuple[np.ndarray, np.ndarray]:
+    """Two series that belong together point by point."""
+    if result[x].shape != result[y].shape:
+        raise FlattestError(
+            f"The series {x} and {y} cannot be compared: "
+            f"their shapes are {result[x].shape} and {result[y].shape}."
+        )
+    return result[x], result[y]
+
+
 class Expectation(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag_field="expect"
 ):
@@ -240,6 +250,8 @@ class Ends(Expectation, frozen=True, tag="ends"):
         return f"the share of runs that ended {self.status}"
 
     def judge(self, results: Sequence[Result], others: Others = no_others) -> Verdict:
+        if not results:
+            raise FlattestError("There are no results to judge.")
         values = tuple(float(r.status == self.status) for r in results)
         value = float(np.mean(values))
         return Verdict(
@@ -267,7 +279,7 @@ class Everywhere(Expectation, frozen=True, tag="everywhere"):
         return f"the largest excess of {self.series} over {self.at_most}, relative,"
 
     def measure(self, result: Result, others: Others) -> float:
-        low, high = result[self.series], result[self.at_most]
+        low, high = pair(result, self.series, self.at_most)
         there = ~(np.isnan(low) | np.isnan(high))
         if not there.any():
             return np.nan
@@ -293,7 +305,7 @@ class RankCorrelation(Expectation, frozen=True, tag="rank_correlation"):
     def measure(self, result: Result, others: Others) -> float:
         from scipy.stats import spearmanr  # slow to import, and rarely needed
 
-        x, y = result[self.x], result[self.y]
+        x, y = pair(result, self.x, self.y)
         if np.ptp(x) == 0 or np.ptp(y) == 0:
             return np.nan
         return float(spearmanr(x, y).statistic)
@@ -316,8 +328,10 @@ class PowerLaw(Expectation, frozen=True, tag="power_law"):
         return f"the distance of the exponent of {self.y} in {self.x} from {self.exponent:g}"
 
     def measure(self, result: Result, others: Others) -> float:
-        x, y = np.log(result[self.x]), np.log(result[self.y])
-        return abs(float(np.polyfit(x, y, 1)[0]) - self.exponent)
+        x, y = pair(result, self.x, self.y)
+        if not (np.min(x) > 0 and np.min(y) > 0 and np.ptp(x) > 0):
+            return np.nan
+        return abs(float(np.polyfit(np.log(x), np.log(y), 1)[0]) - self.exponent)
 
 
 class FirstColumnsDominate(Expectation, frozen=True, tag="first_columns_dominate"):
@@ -343,6 +357,8 @@ class FirstColumnsDominate(Expectation, frozen=True, tag="first_columns_dominate
         if result.params is None:
             return np.nan
         norms = np.linalg.norm(np.asarray(result.params["W1"], float), axis=0)
+        if not 0 < self.columns < len(norms):
+            raise FlattestError(f"W1 has {len(norms)} columns; {self.columns} cannot dominate.")
         return float(norms[: self.columns].min() / norms[self.columns :].max())
 
 
