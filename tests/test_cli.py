@@ -1,6 +1,7 @@
 """The command line: what it prints, for people and programs, and its exit codes."""
 
 import csv
+import inspect
 import json
 import os
 import sqlite3
@@ -69,6 +70,13 @@ def test_every_command_teaches_with_examples(capsys, name):
     assert code == 0
     assert "Examples:" in out
     assert f"flattest {name}" in out
+
+
+@pytest.mark.parametrize("name", cli.commands())
+def test_every_argument_says_what_it_is(name):
+    for argument in inspect.signature(cli.load(name)).parameters.values():
+        notes = getattr(argument.annotation, "__metadata__", ())
+        assert any(getattr(note, "help", None) for note in notes), argument
 
 
 def test_completion_scripts_know_every_command(capsys):

@@ -2,7 +2,7 @@
 
 from rich.markup import escape
 
-from flattest.cli.run import mark
+from flattest.cli._options import mark
 from flattest.judge import Finding
 
 

@@ -11,13 +11,24 @@ from pathlib import Path
 from flattest.errors import FlattestError, unknown
 
 HERE = Path(__file__).parent
-FIRST = ("table1", "list", "run", "status", "show", "plot", "report", "serve", "export")
+GROUPS = {
+    "reproduce the papers": ("table1", "list", "run", "verify"),
+    "ask about your own network": (
+        "judge",
+        "sweep",
+        "measure",
+        "construct",
+        "certify",
+        "interpolate",
+    ),
+    "look at what was run": ("status", "show", "summary", "plot", "report", "serve", "export"),
+    "compare with peers": ("bench",),
+}
 OVERVIEW = """\
 usage: flattest COMMAND [ARGUMENTS]
 
 Are the flattest minima the ones that generalize, and does the algorithm find them?
 
-commands:
 {commands}
 
   flattest COMMAND --help                 teaches a command, with examples
@@ -87,13 +98,16 @@ def load(name: str) -> Callable[..., int]:
 
 
 def commands() -> list[str]:
-    """The commands there are, the usual ones first."""
-    names = [m.name for m in pkgutil.iter_modules([str(HERE)]) if not m.name.startswith("_")]
-    return sorted(names, key=lambda name: (FIRST.index(name) if name in FIRST else 99, name))
+    """The commands there are."""
+    return [m.name for m in pkgutil.iter_modules([str(HERE)]) if not m.name.startswith("_")]
 
 
 def overview() -> str:
-    return "\n".join(f"  {name:<12}{summary(name)}" for name in commands())
+    """Each command with its summary, by what one wants to do."""
+    return "\n\n".join(
+        "\n".join([f"{purpose}:", *(f"  {name:<12}{summary(name)}" for name in names)])
+        for purpose, names in GROUPS.items()
+    )
 
 
 def summary(name: str) -> str:

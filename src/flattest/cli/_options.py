@@ -31,6 +31,15 @@ StoreFolder = Annotated[
         name="store", metavar="DIR", help="Where runs are kept; FLATTEST_STORE sets the default."
     ),
 ]
+Workers = Annotated[
+    int | None,
+    tyro.conf.arg(metavar="N", help="Processes; one a core by default, 1 for this one alone."),
+]
+Scheduler = Annotated[
+    str | None,
+    tyro.conf.arg(metavar="ADDRESS", help="A Dask scheduler to use instead of this machine."),
+]
+Page = Annotated[Path, tyro.conf.arg(metavar="FILE.html", help="Where the page goes.")]
 Json = Annotated[bool, tyro.conf.arg(name="json", help="Print JSON, for a program to read.")]
 
 
@@ -54,6 +63,10 @@ def console() -> Console:
     """For people: to a terminal in colour, to a file or a pipe without and uncut."""
     screen = Console(highlight=False)
     return screen if screen.is_terminal else Console(highlight=False, width=200, soft_wrap=True)
+
+
+def mark(met: bool) -> str:
+    return "[green]✓[/]" if met else "[red]✗[/]"
 
 
 def duration(seconds: float) -> str:

@@ -21,11 +21,14 @@ from flattest.runner import find_runs
 from flattest.store import Store
 
 Out = Annotated[Path, tyro.conf.arg(metavar="DIR", help="The folder to write to.")]
+Format = Annotated[
+    Literal["csv", "parquet", "tensorboard"], tyro.conf.arg(help="What kind of files to write.")
+]
 
 
 def command(
     patterns: Patterns = (),
-    format: Literal["csv", "parquet", "tensorboard"] = "csv",
+    format: Format = "csv",
     out: Out = Path("out/export"),
     folder: StoreFolder = DEFAULT_STORE,
     as_json: Json = False,

@@ -16,9 +16,16 @@ import tyro
 from rich.table import Table
 
 from flattest.cli._answers import cell
-from flattest.cli._options import DEFAULT_STORE, Json, StoreFolder, console, print_json
+from flattest.cli._options import (
+    DEFAULT_STORE,
+    Json,
+    Scheduler,
+    StoreFolder,
+    Workers,
+    console,
+    print_json,
+)
 from flattest.cli._user_file import file_of, load, run
-from flattest.cli.run import Scheduler, Workers
 from flattest.errors import FlattestError
 from flattest.experiments.setup import Setup
 from flattest.judge import Answer, ask

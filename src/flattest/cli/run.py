@@ -14,9 +14,7 @@ Examples:
 """
 
 from pathlib import Path
-from typing import Annotated
 
-import tyro
 from rich.markup import escape
 
 from flattest.cli._options import (
@@ -25,9 +23,12 @@ from flattest.cli._options import (
     Json,
     Patterns,
     Quick,
+    Scheduler,
     Seeds,
     StoreFolder,
+    Workers,
     console,
+    mark,
     print_json,
     variant_name,
 )
@@ -36,15 +37,6 @@ from flattest.experiments import Experiment, matching, read_experiment
 from flattest.runner import Judgement
 from flattest.runner import run as run_experiments
 from flattest.store import Store
-
-Workers = Annotated[
-    int | None,
-    tyro.conf.arg(metavar="N", help="Processes; one a core by default, 1 for this one alone."),
-]
-Scheduler = Annotated[
-    str | None,
-    tyro.conf.arg(metavar="ADDRESS", help="A Dask scheduler to use instead of this machine."),
-]
 
 
 def command(
@@ -92,7 +84,3 @@ def text(judgement: Judgement) -> str:
     if judgement.missing:
         lines.append(f"  {mark(False)} {judgement.missing} runs have no result.")
     return "\n".join(lines)
-
-
-def mark(met: bool) -> str:
-    return "[green]✓[/]" if met else "[red]✗[/]"

@@ -17,10 +17,17 @@ from typing import Annotated
 import tyro
 
 from flattest import sweep
-from flattest.cli._options import DEFAULT_STORE, Json, StoreFolder, console, print_json
+from flattest.cli._options import (
+    DEFAULT_STORE,
+    Json,
+    Scheduler,
+    StoreFolder,
+    Workers,
+    console,
+    print_json,
+)
 from flattest.cli._user_file import file_of
 from flattest.cli.judge import read_setup
-from flattest.cli.run import Scheduler, Workers
 from flattest.errors import FlattestError
 from flattest.plots import save
 from flattest.plots.sweep import phase_diagrams
@@ -34,16 +41,18 @@ References = Annotated[
 Over = Annotated[
     tuple[str, ...], tyro.conf.arg(metavar="SETTING=RANGE", help="Two: across, then up.")
 ]
+Seeds = Annotated[int, tyro.conf.arg(metavar="N", help="Runs of each point of the grid.")]
+Out = Annotated[Path, tyro.conf.arg(metavar="DIR", help="Where the diagrams go.")]
 
 
 def command(
     references: References,
     over: Over = (),
-    seeds: int = 3,
+    seeds: Seeds = 3,
     workers: Workers = None,
     scheduler: Scheduler = None,
     folder: StoreFolder = DEFAULT_STORE,
-    out: Path = Path("out/figures/sweep"),
+    out: Out = Path("out/figures/sweep"),
     as_json: Json = False,
 ) -> int:
     if len(over) != 2 or not references:

@@ -18,8 +18,17 @@ from rich.table import Table
 
 from flattest import runner
 from flattest.cli._answers import cell
-from flattest.cli._options import DEFAULT_STORE, Full, Json, StoreFolder, console, print_json
-from flattest.cli.run import Scheduler, Workers
+from flattest.cli._options import (
+    DEFAULT_STORE,
+    Full,
+    Json,
+    Page,
+    Scheduler,
+    StoreFolder,
+    Workers,
+    console,
+    print_json,
+)
 from flattest.experiments import VariantName
 from flattest.experiments.table1 import ROWS, Row, roles
 from flattest.judge import Answer, answer
@@ -32,7 +41,7 @@ def command(
     workers: Workers = None,
     scheduler: Scheduler = None,
     folder: StoreFolder = DEFAULT_STORE,
-    page: Path = Path("out/table1.html"),
+    page: Page = Path("out/table1.html"),
     as_json: Json = False,
 ) -> int:
     variant: VariantName = "full" if full else "quick"

@@ -27,7 +27,15 @@ from rich.table import Table
 from flattest.claims import Claim, Outcome, ledger, verify
 from flattest.claims.markdown import cells, page
 from flattest.claims.saved import save
-from flattest.cli._options import DEFAULT_STORE, Json, StoreFolder, console, print_json
+from flattest.cli._options import (
+    DEFAULT_STORE,
+    Json,
+    StoreFolder,
+    Workers,
+    console,
+    mark,
+    print_json,
+)
 from flattest.errors import FlattestError
 from flattest.store import Store, write_bytes
 
@@ -40,10 +48,6 @@ Listing = Annotated[bool, tyro.conf.arg(name="list", help="Name the claims, chec
 Fast = Annotated[bool, tyro.conf.arg(help="Leave out the entries that take minutes.")]
 Write = Annotated[
     Path | None, tyro.conf.arg(metavar="FILE", help="Also write the ledger as a Markdown page.")
-]
-Workers = Annotated[
-    int | None,
-    tyro.conf.arg(metavar="N", help="Processes; one a core by default, 1 for this one alone."),
 ]
 
 
@@ -104,9 +108,10 @@ def show_list(entries: list[Claim], as_json: bool) -> int:
 def table(outcomes: list[Outcome]) -> Table:
     grid = Table("", "claim", "status", "value", "bound", "tolerance", box=None, pad_edge=False)
     for outcome in outcomes:
-        mark = "[green]✓[/]" if outcome.as_expected else "[red]✗[/]"
         status = outcome.status if outcome.as_expected else f"[red]{outcome.status}[/]"
-        grid.add_row(mark, outcome.id, status, *map(escape, cells(outcome.measured)))
+        grid.add_row(
+            mark(outcome.as_expected), outcome.id, status, *map(escape, cells(outcome.measured))
+        )
         if not outcome.as_expected:
             grid.add_row("", f"  {escape(outcome.note)}", f"expected: {outcome.expected}")
     wrong = sum(not outcome.as_expected for outcome in outcomes)
