@@ -147,9 +147,15 @@ class CircleMemorizer(Computed, frozen=True, tag="wen2023/circle_memorizer"):
         }
 
 
-EARLY_COLLAPSE = (
-    "The quick variant leaves out the phase with ρ = 1: begun after a few thousand epochs, it "
-    "collapses to the saddle at γ = W2 = 0."
+# Table 2 has ρ = 1 in Figure 2a's second phase, which collapses: see printed-fig2a.
+SIM_BN_PHASES = (sam(0.005, 0.1, epochs=100_000), sam(0.003, 0.5, epochs=10_000))
+RHO_LOWERED = (
+    "Table 2 prints ρ = 1 for the second phase, 100 000 epochs; here it is 0.5 and 10 000. The "
+    "quick variant leaves that phase out."
+)
+COLLAPSE = (
+    "At the flattest point the active part of (γ, W2) has norm 1, so that an ascent step of length "
+    "1 removes the output and with it the gradient that would bring it back."
 )
 ALMOST_NOWHERE = (
     AtMost(series="covered", at="end", value=0.2),
@@ -184,13 +190,13 @@ EXPERIMENTS = (
         "Figure 2a",
         "With Sim-BN, 1-SAM finds a flat minimum that generalizes almost perfectly.",
         SIM_BN,
-        (sam(0.005, 0.1, epochs=100_000), sam(0.003, 1.0, epochs=100_000)),
+        SIM_BN_PHASES,
         (perfect(0.02),),
         quick_epochs=(2_000,),
         quick_expectations=(perfect(0.05),),
         quick_width=100,
         seeds=2,
-        notes=EARLY_COLLAPSE,
+        notes=RHO_LOWERED,
     ),
     panel(
         "fig2b",
@@ -198,13 +204,28 @@ EXPERIMENTS = (
         "The Sim-BN network of Figure 2a has learned ±x[1] ± x[2]: the first two columns of W1 "
         "dominate.",
         SIM_BN,
-        (sam(0.005, 0.1, epochs=100_000), sam(0.003, 1.0, epochs=100_000)),
+        SIM_BN_PHASES,
         (FirstColumnsDominate(ratio=3.0),),
         quick_epochs=(2_000,),
         quick_expectations=(FirstColumnsDominate(ratio=2.0),),
         quick_width=100,
         seeds=2,
         notes="Printed: columns of norm 42.47 and 42.48, the largest other 5.65.",
+    ),
+    panel(
+        "printed-fig2a",
+        "Figure 2a, as printed",
+        "With Sim-BN and the printed ρ = 1, the second phase collapses to γ = W2 = 0.",
+        SIM_BN,
+        (sam(0.005, 0.1, epochs=100_000), sam(0.003, 1.0, epochs=100_000)),
+        (
+            AtLeast(series="train_loss", at="tail", value=0.9),
+            AtMost(series="sharpness", at="tail", value=0.1),
+        ),
+        quick_epochs=(300, 100),
+        quick_width=100,
+        seeds=1,
+        notes=COLLAPSE,
     ),
     Experiment(
         name="wen2023/fig3",
