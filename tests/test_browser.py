@@ -3,13 +3,14 @@
 import shutil
 import time
 
+import msgspec
 import numpy as np
 import pytest
 
 from flattest.claims import ledger
 from flattest.claims.saved import Checked
 from flattest.experiments import experiment
-from flattest.report import write_page
+from flattest.report import gather, render, write_page
 from flattest.report.server import serving
 from flattest.store import Store, write_json
 from stores import curves, finished, hostile, trained
@@ -105,7 +106,7 @@ def chromium():
 class Tab:
     """A page in the browser, with what it asked for and what it complained of."""
 
-    def __init__(self, chromium, address, **settings):
+    def __init__(self, chromium, address, ready="body[data-ready]", **settings):
         self.context = chromium.new_context(**settings)
         self.page = self.context.new_page()
         self.page.set_default_timeout(60_000)
@@ -116,17 +117,15 @@ class Tab:
             "console", lambda m: m.type in ("error", "warning") and self.complaints.append(m.text)
         )
         self.page.goto(address)
-        self.page.wait_for_selector("body[data-ready]")
+        self.page.wait_for_selector(ready)
 
     def draw_everything(self):
-        self.page.evaluate(
-            "Promise.all([...document.querySelectorAll('.plot')].map((box) => drawNow(box)))"
-        )
+        self.page.evaluate("document.querySelectorAll('.plot').forEach(drawNow)")
 
     def traces(self, box):
         """The plot's traces, drawn if it was not."""
         self.page.evaluate("(id) => drawNow(document.getElementById(id))", box)
-        script = "(id) => document.getElementById(id).data.map(({name, x, y}) => ({name, x, y}))"
+        script = "(id) => document.getElementById(id).traces.map(({name, x, y}) => ({name, x, y}))"
         return self.page.evaluate(script, box)
 
     def control(self, id):
@@ -158,7 +157,7 @@ def test_from_disk_it_asks_for_nothing_and_complains_of_nothing(tab, on_disk):
     tab.draw_everything()
     assert [url for url in tab.requests if not url.startswith(("data:", "blob:"))] == [on_disk]
     assert tab.complaints == []
-    assert tab.page.locator(".js-plotly-plot").count() > 10
+    assert tab.page.locator(".plot .trace path").count() > 10
 
 
 def test_table_1_stands_on_the_front_with_its_evidence(tab):
@@ -177,10 +176,46 @@ def test_seeds_can_be_taken_off_and_axes_changed(tab):
     panel.get_by_label("seed 1", exact=True).uncheck()
     after = tab.traces(box)
     assert len(before) == len(after) + 1
-    kind = f"document.getElementById('{box}').layout.yaxis.type"
-    assert tab.page.evaluate(kind) == "log"
+    assert tab.control(box).get_attribute("data-values") == "log"
     panel.get_by_label("logarithmic values").uncheck()
-    assert tab.page.evaluate(kind) == "linear"
+    tab.page.wait_for_selector(f"[id='{box}'][data-values='linear']")
+
+
+def test_dragging_zooms_and_a_button_leads_back(tab):
+    figure = tab.page.locator("figure", has=tab.control("wen2023/fig1b-quick-test_error"))
+    labels, box = figure.locator(".axes text"), figure.locator("svg").first
+    figure.scroll_into_view_if_needed()
+    before = labels.all_text_contents()
+    place = box.bounding_box()
+    corner = (place["x"] + place["width"] / 2, place["y"] + place["height"] / 3)
+    tab.page.mouse.move(*corner)
+    tab.page.mouse.down()
+    tab.page.mouse.move(corner[0] + 60, corner[1] + 60)
+    tab.page.mouse.up()
+    back = figure.get_by_role("button", name="Show all")
+    back.wait_for()
+    assert labels.all_text_contents() != before
+    back.click()
+    back.wait_for(state="detached")
+    assert labels.all_text_contents() == before
+
+
+def test_pointing_at_a_curve_tells_its_values(tab):
+    box = "wen2023/fig1a-quick-test_error"
+    tab.control(box).scroll_into_view_if_needed()
+    traces = tab.traces(box)
+    end = tab.page.evaluate(
+        """(id) => {
+        const line = document.getElementById(id).querySelector(".line");
+        const last = line.getPointAtLength(line.getTotalLength());
+        const {x, y} = last.matrixTransform(line.getScreenCTM());
+        return [x, y];
+        }""",
+        box,
+    )
+    tab.page.mouse.move(*end)
+    said = tab.control(box).locator(".tip").inner_text().split("\n")
+    assert said == ["runs, seed 0", "epoch 29", f"{traces[0]['y'][-1]:.4g}"]
 
 
 def test_the_step_size_slider_changes_the_function_by_mouse_and_by_keys(tab):
@@ -271,7 +306,7 @@ def test_every_control_has_a_name_and_every_plot_a_text(tab):
     nameless = """[...document.querySelectorAll('main input, main select')]
         .filter((c) => !c.labels.length || !c.labels[0].textContent.trim()).length"""
     assert tab.page.evaluate(nameless) == 0
-    texts = tab.page.locator(".plot + figcaption").all_text_contents()
+    texts = tab.page.locator(".plot ~ figcaption").all_text_contents()
     assert len(texts) == tab.page.locator(".plot").count()
     assert all("against" in text and len(text) > 30 for text in texts)
     assert all(c.get_attribute("aria-label") for c in tab.page.locator("canvas").all())
@@ -298,7 +333,7 @@ def test_the_server_shows_it_live_and_the_page_finds_its_way_back(opened, folder
     shutil.copytree(folder, root)
     store = Store.open(root)
     with serving(root, 0) as server:
-        tab, port = opened(server.address), server.server_port
+        tab, port = opened(server.address), server.port
         tab.page.get_by_text("Live: this page follows the store.").wait_for()
         tab.draw_everything()
         finished(store, "wen2023/fig4a", falling(0))
@@ -329,3 +364,82 @@ def test_a_running_run_moves_on_the_page(opened, folder, tmp_path):
                     assert time.monotonic() < until
             claim.finish(series=curves(40))
         tab.page.locator("#work").get_by_text("fig5a").wait_for(state="detached")
+
+
+@pytest.fixture(scope="module")
+def crowded(tmp_path_factory):
+    """A page of 40 panels with 50 runs each, of 200 points."""
+    store = Store.create(tmp_path_factory.mktemp("crowded") / "store")
+    finished(store, "wen2023/fig1a", curves(200))
+    page = gather(store)
+    (panel,), (run,) = page.outline.panels, page.runs.values()
+    change, panels, runs, rng = msgspec.structs.replace, [], {}, np.random.default_rng(0)
+    for number in range(40):
+        keys = [f"{number}-{seed}" for seed in range(50)]
+        panels.append(change(panel, name=f"panel{number}", runs=keys))
+        for seed, key in enumerate(keys):
+            loss = rng.lognormal(size=200).round(3).tolist()
+            runs[key] = change(run, key=key, seed=seed, series=run.series | {"train_loss": loss})
+    outline = change(page.outline, panels=panels, marks=dict.fromkeys(runs, ""))
+    path = tmp_path_factory.mktemp("page") / "crowded.html"
+    path.write_text(render(change(page, outline=outline, runs=runs)), encoding="utf-8")
+    return path.as_uri()
+
+
+DRAWN = """(inView) => [...document.querySelectorAll(".plot")]
+    .filter((box) => (box.querySelector(".trace") !== null) === inView).map((box) => {
+        const {top, bottom} = box.getBoundingClientRect();
+        return bottom > 0 && top < innerHeight;
+    })"""
+
+
+def test_a_crowded_page_draws_what_is_in_view_and_little_else(opened, crowded):
+    tab = opened(crowded)
+    tab.page.wait_for_selector(".plot svg")
+    drawn, waiting = (tab.page.evaluate(DRAWN, whether) for whether in (True, False))
+    assert any(drawn)
+    assert not any(waiting)
+    assert len(drawn) < len(waiting) / 10
+    last = tab.page.locator(".plot").last
+    assert last.locator(".trace").count() == 0
+    last.scroll_into_view_if_needed()
+    last.locator(".trace").first.wait_for(state="attached")
+
+
+def test_a_control_draws_its_own_panel_alone(opened, crowded):
+    tab = opened(crowded)
+    tab.draw_everything()
+    tab.page.evaluate("""() => {
+        window.drawn = [];
+        for (const box of document.querySelectorAll(".plot")) {
+            const draw = box.draw;
+            box.draw = () => { window.drawn.push(box.id); draw(); };
+        }
+    }""")
+    panel = tab.control("panel0-quick")
+    panel.get_by_label("logarithmic values").uncheck()
+    tab.page.wait_for_selector("[id='panel0-quick-train_loss'][data-values='linear']")
+    drawn = tab.page.evaluate("window.drawn")
+    assert len(drawn) == len(set(drawn)) <= panel.locator(".plot").count()
+    assert all(box.startswith("panel0-quick") for box in drawn)
+
+
+def test_answering_a_reader_costs_a_fraction_of_opening(opened, crowded):
+    """In seconds of the page's own thread, which other processes do not lengthen."""
+    tab = opened("about:blank", ready="body")
+    link = tab.context.new_cdp_session(tab.page)
+    link.send("Performance.enable", {"timeDomain": "threadTicks"})
+
+    def worked():
+        found = link.send("Performance.getMetrics")["metrics"]
+        return next(entry["value"] for entry in found if entry["name"] == "TaskDuration")
+
+    tab.page.goto(crowded)
+    tab.page.wait_for_selector(".plot svg")
+    opening = worked()
+    tab.page.evaluate("new Promise((done) => requestIdleCallback(done))")
+    before, choose = worked(), tab.control("panel0-quick-seed")
+    for key in ("0-1", "all", "0-2", "all", "0-3"):
+        choose.select_option(key)
+        tab.page.evaluate("new Promise((done) => requestIdleCallback(done))")
+    assert (worked() - before) / 5 < opening / 4

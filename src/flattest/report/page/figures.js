@@ -1,101 +1,98 @@
 // Okabe and Ito's palette, which colour-blind readers can tell apart.
 const COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"];
 const [BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY] = COLOURS;
-const DASHES = ["solid", "dashdot", "dot", "longdash"];
-const SETTINGS = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] };
-
-let plotly = null;
-function withPlotly() {
-  plotly ??= unzipped("plotly").then((text) => {
-    const script = make("script");
-    script.textContent = text;
-    document.head.append(script);
-    return window.Plotly;
-  });
-  return plotly;
-}
-
-function ink() {
-  const value = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  return { ink: value("--ink"), edge: value("--edge") };
-}
+const INK = "currentColor";
+const PATTERNS = ["solid", "dashdot", "dot", "longdash"];
 
 function line(name, x, y, colour, more = {}) {
-  return { name, x, y, mode: "lines", line: { color: colour, width: 1.6, dash: more.dash ?? "solid" }, ...more };
+  return { name, x, y, colour, line: true, ...more };
 }
 
 function dots(name, x, y, colour, more = {}) {
-  return { name, x, y, mode: "markers", marker: { color: colour, size: 6 }, ...more };
+  return { name, x, y, colour, dots: true, ...more };
 }
 
 // Plots are drawn when they come into view: a page of a hundred panels opens at once.
-const pending = new Map();
+const pending = new Set();
 const watcher = new IntersectionObserver((entries) => entries.forEach(({ isIntersecting, target }) => {
   if (isIntersecting) drawNow(target);
 }), { rootMargin: "300px" });
+const sizes = new ResizeObserver((entries) => entries.forEach(({ target }) => {
+  if (!pending.has(target) && target.clientWidth !== target.drawnAt) drawNow(target);
+}));
 
 function drawNow(box) {
-  const draw = pending.get(box);
-  if (!draw) return Promise.resolve();
-  pending.delete(box);
+  if (pending.delete(box)) watcher.unobserve(box);
+  box.draw();
+}
+
+// A plot that is not in view is drawn anew when it is.
+function later(box) {
+  pending.add(box);
   watcher.unobserve(box);
-  return draw();
-}
-
-function axis(asked, colours, kept) {
-  const shown = { gridcolor: colours.edge, zerolinecolor: colours.edge, exponentformat: "power", automargin: true, ...asked };
-  shown.title = { text: asked.title ?? "", standoff: 6 };
-  shown.type = asked.log ? "log" : "linear";
-  delete shown.log;
-  return kept ? { ...shown, range: kept, autorange: false } : shown;
-}
-
-// One plot. `traces` and `axes` are functions, asked again at every drawing.
-function plot({ id, title, traces, axes, legend = true, more = () => ({}) }) {
-  const box = make("div", { class: "plot", id });
-  const about = make("figcaption", { class: "hidden" });
-  const numbers = make("details", { class: "dim" }, make("summary", {}, "As numbers"));
-  const layout = () => {
-    const colours = ink(), { x, y } = axes(), kept = (name, asked) => choice(`${id} ${name} ${asked.log ?? false}`, null);
-    return {
-      title: { text: title, font: { size: 14 }, x: 0, xref: "paper" }, font: { color: colours.ink, size: 12 },
-      paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", margin: { l: 50, r: 10, t: 34, b: 40 },
-      showlegend: legend && traces().length > 1, legend: { orientation: "h", y: -0.22, font: { size: 11 } },
-      hovermode: "closest", xaxis: axis(x, colours, kept("x", x)), yaxis: axis(y, colours, kept("y", y)), ...more(),
-    };
-  };
-  const describe = () => { about.textContent = described(title, axes(), traces()); };
-  const draw = async () => {
-    const library = await withPlotly();
-    const first = !box.classList.contains("js-plotly-plot");
-    await library.react(box, traces(), layout(), SETTINGS);
-    if (first) box.on("plotly_relayout", (change) => keepZoom(id, axes(), change));
-  };
-  box.redraw = () => { describe(); if (!pending.has(box)) draw(); };
-  numbers.addEventListener("toggle", () => { if (numbers.open) numbers.replaceChildren(numbers.firstChild, asNumbers(traces())); });
-  whenIdle(describe);
-  pending.set(box, draw);
   watcher.observe(box);
-  const figure = make("figure", { "aria-label": title }, box, about, numbers);
-  figure.redraw = () => { box.redraw(); numbers.open = false; };
+}
+
+// One plot. `traces` and `axes` are functions, asked again when it is to be drawn anew.
+function plot({ id, title, traces, axes, legend = keys }) {
+  const box = make("div", { class: "plot", id }), key = make("div", { class: "keys" }), about = make("figcaption", { class: "hidden" });
+  const numbers = make("details", { class: "dim" }, make("summary", {}, "As numbers"));
+  let current = null;
+  const shown = () => (current ??= { traces: traces(), axes: zoomed(id, axes()) });
+  box.draw = () => {
+    const width = (box.drawnAt = box.clientWidth), { traces: drawn, axes: asked } = shown();
+    const frame = frameOf(width || 300, box.clientHeight || 250, drawn, asked), { picture, points } = drawing(frame, drawn, asked, title);
+    explore(box, picture, points, frame, (area) => { keepZoom(id, asked, frame, area); figure.redraw(); });
+    key.replaceChildren(...legend(drawn), ...(asked.zoomed ? [wayBack(id, asked, figure)] : []));
+    box.traces = drawn;
+    box.dataset.values = asked.y.log ? "log" : "linear";
+  };
+  const describe = () => { about.textContent = described(title, shown().axes, shown().traces); };
+  numbers.addEventListener("toggle", () => { if (numbers.open) numbers.replaceChildren(numbers.firstChild, asNumbers(shown().traces)); });
+  const figure = make("figure", { "aria-label": title }, make("div", { class: "title" }, title), box, key, about, numbers);
+  figure.redraw = () => { current = null; numbers.open = false; whenIdle(describe); later(box); };
+  figure.redraw();
+  sizes.observe(box);
   return figure;
 }
 
-// Texts of plots are written once the page is there.
+// Texts of plots are written when there is nothing else to do.
 function whenIdle(work) {
   (window.requestIdleCallback ?? setTimeout)(work);
 }
 
-function keepZoom(id, { x, y }, change) {
-  for (const [name, asked] of [["x", x], ["y", y]]) {
-    const place = `${id} ${name} ${asked.log ?? false}`;
-    if (change[`${name}axis.autorange`]) chosen.delete(place);
-    else if (change[`${name}axis.range[0]`] !== undefined) chosen.set(place, [change[`${name}axis.range[0]`], change[`${name}axis.range[1]`]]);
-  }
+// A zoom is remembered for the kind of axis that it was made on.
+function zoomPlace(id, name, { log }) {
+  return `${id} ${name} ${log ?? false}`;
+}
+
+function zoomed(id, { x, y }) {
+  const [across, up] = [["x", x], ["y", y]].map(([name, asked]) => choice(zoomPlace(id, name, asked), null));
+  return { x: across ? { ...x, range: across } : x, y: up ? { ...y, range: up } : y, zoomed: Boolean(across || up) };
+}
+
+function keepZoom(id, { x, y }, { horizontal, vertical }, area) {
+  chosen.set(zoomPlace(id, "x", x), [area.x, area.x + area.width].map(horizontal.value));
+  chosen.set(zoomPlace(id, "y", y), [area.y + area.height, area.y].map(vertical.value));
+}
+
+function wayBack(id, { x, y }, figure) {
+  const button = make("button", { type: "button" }, "Show all");
+  button.addEventListener("click", () => { chosen.delete(zoomPlace(id, "x", x)); chosen.delete(zoomPlace(id, "y", y)); figure.redraw(); });
+  return button;
+}
+
+// What the lines and dots mean.
+function keys(traces) {
+  const named = traces.filter((trace) => trace.key !== false);
+  if (traces.length < 2) return [];
+  return named.map((trace) => make("span", { class: "key" }, shape("svg", { viewBox: "0 0 28 10", "aria-hidden": "true" },
+    trace.line ? shape("path", { class: "line", d: "M1 5H27", stroke: trace.colour, "stroke-dasharray": DASHES[trace.dash ?? "solid"] }) : [],
+    trace.dots ? shape("path", { d: SYMBOLS[trace.symbol ?? "circle"], transform: "translate(14 5)", fill: trace.colour }) : []), trace.name));
 }
 
 function described(title, { x, y }, traces) {
-  const parts = traces.filter((trace) => trace.showlegend !== false || trace.text).slice(0, 8).map((trace) => {
+  const parts = traces.filter((trace) => trace.key !== false).slice(0, 8).map((trace) => {
     const values = trace.y.filter((value) => value !== null && value !== undefined);
     if (!values.length) return null;
     const [low, high] = values.reduce(([a, b], v) => [Math.min(a, v), Math.max(b, v)], [Infinity, -Infinity]);
@@ -113,15 +110,4 @@ function asNumbers(traces) {
   return grid(["curve", "x", "y"], rows);
 }
 
-function redrawAll() {
-  document.querySelectorAll(".plot").forEach((box) => box.redraw());
-}
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redrawAll);
-window.addEventListener("beforeprint", () => {
-  document.documentElement.classList.add("printing");
-  document.querySelectorAll(".plot").forEach((box) => (pending.has(box) ? drawNow(box) : box.redraw()));
-});
-window.addEventListener("afterprint", () => {
-  document.documentElement.classList.remove("printing");
-  redrawAll();
-});
+window.addEventListener("beforeprint", () => [...pending].forEach(drawNow));

@@ -71,11 +71,12 @@ function navigate(found) {
   if (nav.textContent !== links.map((link) => link.textContent).join("")) nav.replaceChildren(...links);
 }
 
-// Plots that have left the page listen no longer.
+// Plots that have left the page are watched no longer.
 function forget(boxes) {
   for (const box of boxes.filter((plotted) => !plotted.isConnected)) {
-    if (pending.delete(box)) watcher.unobserve(box);
-    else window.Plotly?.purge(box);
+    pending.delete(box);
+    watcher.unobserve(box);
+    sizes.unobserve(box);
   }
 }
 
@@ -118,8 +119,7 @@ async function follow(page) {
   }
 }
 
-unzipped("data").then((text) => {
-  const page = JSON.parse(text);
+unzipped("data").then((page) => {
   document.getElementById("data").remove();
   show(page);
   document.body.dataset.ready = `after ${Math.round(performance.now())} ms`;

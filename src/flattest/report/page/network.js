@@ -96,8 +96,8 @@ function partsPlot(seen, at, { epoch, test_error: error }) {
   const x = seen.moments.map((m) => Math.max(m.epoch, 1));
   return plot({
     id: "network-parts", title: "Part of the output, and the test error",
-    traces: () => [...DOES.slice(0, 3).map((name, i) => line(name, x, seen.moments.map((m) => m.shares[i]), DOES_COLOURS[i], { mode: "lines+markers", dash: DASHES[i] })),
-      ...(epoch && error ? [line("test error", fromOne(epoch), error, ink().ink)] : []), here(at(), 1)],
+    traces: () => [...DOES.slice(0, 3).map((name, i) => line(name, x, seen.moments.map((m) => m.shares[i]), DOES_COLOURS[i], { dots: true, dash: PATTERNS[i] })),
+      ...(epoch && error ? [line("test error", fromOne(epoch), error, INK)] : []), here(at(), 1)],
     axes: () => ({ x: EPOCH, y: { range: [-0.02, 1.02] } }),
   });
 }
@@ -105,14 +105,14 @@ function partsPlot(seen, at, { epoch, test_error: error }) {
 function pointsPlot(seen, at) {
   return plot({
     id: "network-points", title: "Training points a neuron serves",
-    traces: () => [line("points", seen.moments.map((m) => Math.max(m.epoch, 1)), seen.moments.map((m) => m.points_a_neuron), GREEN, { mode: "lines+markers" }),
+    traces: () => [line("points", seen.moments.map((m) => Math.max(m.epoch, 1)), seen.moments.map((m) => m.points_a_neuron), GREEN, { dots: true }),
       here(at(), Math.max(...seen.moments.map((m) => m.points_a_neuron)))],
-    axes: () => ({ x: EPOCH, y: { rangemode: "tozero" } }), legend: false,
+    axes: () => ({ x: EPOCH, y: { fromZero: true } }), legend: () => [],
   });
 }
 
 function here({ epoch }, height) {
-  return line("shown", Array(2).fill(Math.max(epoch, 1)), [0, height], ink().ink, { dash: "dot", hoverinfo: "skip" });
+  return line("shown", Array(2).fill(Math.max(epoch, 1)), [0, height], INK, { dash: "dot", quiet: true });
 }
 
 function largest(moment) {

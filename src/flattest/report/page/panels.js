@@ -10,7 +10,7 @@ const CURVES = [
 function epochs(groups, series) {
   return groups.flatMap(([name, runs], index) => {
     const drawn = runs.filter((run) => run?.series.epoch && run.series[series]);
-    const colour = COLOURS[index % COLOURS.length], dash = DASHES[index % DASHES.length];
+    const colour = COLOURS[index % COLOURS.length], dash = PATTERNS[index % PATTERNS.length];
     return [...(drawn.length > MANY ? band(name, drawn, series, colour) : each(name, drawn, series, colour, dash)), ...bound(drawn, series, index)];
   });
 }
@@ -21,23 +21,24 @@ function fromOne(epoch) {
 }
 
 function each(name, runs, series, colour, dash) {
-  return runs.map((run, i) => line(`${name}, seed ${run.seed}`, fromOne(run.series.epoch), run.series[series], colour,
-    { dash, legendgroup: name, showlegend: i === 0, ...(i === 0 ? { name } : {}), hovertemplate: `seed ${run.seed}<br>epoch %{x}<br>%{y:.4g}<extra></extra>` }));
+  return runs.map((run, i) => line(i === 0 ? name : `${name}, seed ${run.seed}`, fromOne(run.series.epoch), run.series[series], colour,
+    { dash, key: i === 0, told: (k) => [`${name}, seed ${run.seed}`, `epoch ${run.series.epoch[k]}`, shortNumber(run.series[series][k])] }));
 }
 
 function band(name, runs, series, colour) {
   const length = Math.min(...runs.map((run) => run.series.epoch.length));
   const x = fromOne(runs[0].series.epoch.slice(0, length));
-  const sorted = x.map((_, i) => runs.map((run) => run.series[series][i]).filter((v) => v !== null).sort((a, b) => a - b));
-  const edge = (pick, more) => line(name, x, sorted.map(pick), colour, { showlegend: false, hoverinfo: "skip", ...more, line: { width: 0, color: colour } });
-  return [edge((v) => v[0] ?? null), edge((v) => v.at(-1) ?? null, { fill: "tonexty", fillcolor: `${colour}33` }),
-    line(`${name}, median and range of ${runs.length} seeds`, x, sorted.map((v) => v[v.length >> 1] ?? null), colour)];
+  const sorted = x.map((_, i) => Float64Array.from(runs.map((run) => run.series[series][i]).filter((v) => v !== null)).sort());
+  const pick = (which) => sorted.map((values) => values.at(which(values.length)) ?? null);
+  const [low, middle, high] = [() => 0, (count) => count >> 1, () => -1].map(pick);
+  return [{ name: `${name}, range`, x, y: low, until: high, colour, key: false, quiet: true },
+    line(`${name}, median and range of ${runs.length} seeds`, x, middle, colour)];
 }
 
 function bound(runs, series, index) {
   const found = runs.find((run) => series === "sharpness" && (run.series.bound?.at(-1) ?? null) !== null);
   if (!found || index > 0) return [];
-  return [line("certified lower bound", fromOne(found.series.epoch), found.series.bound, ink().ink, { dash: "dash" })];
+  return [line("certified lower bound", fromOne(found.series.epoch), found.series.bound, INK, { dash: "dash" })];
 }
 
 // The runs of a panel that are shown, and the controls that choose them.
@@ -79,8 +80,8 @@ function scatterPanel(id, runs) {
   for (const [x, y, title] of [["flatness", "population_loss", "Minimizer of ‖a‖ₚᵖ, Eq. (3)"],
     ["weighted_flatness", "weighted_population_loss", "Minimizer of the flatness itself"]]) {
     boxes.push(plot({
-      id: `${id}-${x}`, title, legend: false,
-      traces: () => shown().map((run, i) => correlated(run, x, y, i === 0)),
+      id: `${id}-${x}`, title, legend: correlationKeys,
+      traces: () => shown().map((run) => correlated(run, x, y)),
       axes: () => ({ x: { title: "flatness S_min", log: log() }, y: { title: "population loss", log: log() } }),
     }));
   }
@@ -88,13 +89,25 @@ function scatterPanel(id, runs) {
     make("div", { class: "curves" }, boxes)];
 }
 
-function correlated(run, x, y, first) {
-  const rho = run.series.correlation;
-  return dots(`seed ${run.seed}`, run.series[x], run.series[y], BLUE, {
-    customdata: rho, hovertemplate: `seed ${run.seed}<br>ρ %{customdata:.3g}<br>flatness %{x:.4g}<br>loss %{y:.4g}<extra></extra>`,
-    marker: { size: 9, color: rho.map(Math.log10), cmin: -2, cmax: 0, colorscale: "Viridis", showscale: first,
-      colorbar: { title: { text: "ρ" }, tickvals: [-2, -1, 0], ticktext: ["0.01", "0.1", "1"], thickness: 12 } },
+function correlated({ seed, series }, x, y) {
+  return dots(`seed ${seed}`, series[x], series[y], BLUE, {
+    colours: series.correlation.map(correlationColour),
+    told: (i) => [`seed ${seed}, ρ = ${shortNumber(series.correlation[i])}`, `flatness ${shortNumber(series[x][i])}`, `loss ${shortNumber(series[y][i])}`],
   });
+}
+
+// Viridis over ρ from 0.01 to 1, logarithmically.
+const VIRIDIS = ["#440154", "#3b528b", "#21918c", "#5ec962", "#fde725"];
+
+function correlationColour(rho) {
+  const place = Math.min(Math.max(2 + Math.log10(rho), 0), 2) * (VIRIDIS.length - 1) / 2, low = Math.min(Math.floor(place), VIRIDIS.length - 2);
+  const [from, to] = [hex(VIRIDIS[low]), hex(VIRIDIS[low + 1])];
+  return `rgb(${from.map((channel, i) => Math.round(channel + (place - low) * (to[i] - channel))).join(" ")})`;
+}
+
+function correlationKeys() {
+  return ["ρ", ...[0.01, 0.03, 0.1, 0.3, 1].map((rho) => make("span", { class: "key" },
+    shape("svg", { viewBox: "-5 -5 10 10", "aria-hidden": "true" }, shape("path", { d: SYMBOLS.circle, fill: correlationColour(rho) })), String(rho)))];
 }
 
 function scalingPanel(id, runs) {
@@ -103,7 +116,7 @@ function scalingPanel(id, runs) {
     id: `${id}-scaling`, title: "‖a‖ₚᵖ of the flattest interpolator",
     traces: () => shown().flatMap((run, i) => [["good", BLUE], ["bad", VERMILION]].map(([name, colour], j) =>
       line(`${name} inner weights, n^${power(run.series.n, run.series[name])}`, run.series.n, run.series[name], colour,
-        { mode: "lines+markers", dash: DASHES[j], legendgroup: name, showlegend: i === 0 }))),
+        { dots: true, dash: PATTERNS[j], key: i === 0 }))),
     axes: () => ({ x: { title: "n", log: true }, y: { log: true } }),
   });
   return [make("div", { class: "controls" }, controls), box];
@@ -126,17 +139,12 @@ function circlePanel(id, runs) {
 }
 
 function circle(angles, half) {
-  const draw = (tag, attributes) => {
-    const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
-    for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-    return element;
-  };
   const at = (a) => `${Math.cos(a).toFixed(4)} ${(-Math.sin(a)).toFixed(4)}`;
-  const svg = draw("svg", { viewBox: "-1.1 -1.1 2.2 2.2", role: "img", "aria-label": `${angles.length} training points on a circle, each with the arc on which its neuron is active` });
-  svg.append(draw("circle", { r: 1, fill: "none", stroke: "currentColor", "stroke-width": 0.01 }));
+  const svg = shape("svg", { viewBox: "-1.1 -1.1 2.2 2.2", role: "img", "aria-label": `${angles.length} training points on a circle, each with the arc on which its neuron is active` });
+  svg.append(shape("circle", { r: 1, fill: "none", stroke: "currentColor", "stroke-width": 0.01 }));
   angles.forEach((a, i) => {
-    svg.append(draw("path", { d: `M ${at(a - half[i])} A 1 1 0 0 0 ${at(a + half[i])}`, fill: "none", stroke: BLUE, "stroke-width": 0.1, opacity: 0.6 }));
-    svg.append(draw("circle", { cx: Math.cos(a), cy: -Math.sin(a), r: 0.03, fill: VERMILION }));
+    svg.append(shape("path", { d: `M ${at(a - half[i])} A 1 1 0 0 0 ${at(a + half[i])}`, fill: "none", stroke: BLUE, "stroke-width": 0.1, opacity: 0.6 }));
+    svg.append(shape("circle", { cx: Math.cos(a), cy: -Math.sin(a), r: 0.03, fill: VERMILION }));
   });
   return svg;
 }

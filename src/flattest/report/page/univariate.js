@@ -2,7 +2,7 @@
 function functionPlot(id, series, shown) {
   return plot({
     id: `${id}-function`, title: "f and the data",
-    traces: () => [...shown().map(([name, f, colour], i) => line(name, f.corners, f.values, colour, { dash: DASHES[i] })),
+    traces: () => [...shown().map(([name, f, colour], i) => line(name, f.corners, f.values, colour, { dash: PATTERNS[i] })),
       dots("data", series().x, series().y, ORANGE)],
     axes: () => ({ x: { title: "x" }, y: {} }),
   });
@@ -13,10 +13,9 @@ function curvaturePlot(id, series, shown) {
   const stems = (f) => ({ x: f.knots.flatMap((k) => [k, k, null]), y: f.masses.flatMap((m) => [1e-3, m, null]) });
   return plot({
     id: `${id}-curvature`, title: "|f″| at the knots, and g",
-    traces: () => [...shown().map(([name, f, colour], i) => line(name, stems(f).x, stems(f).y, colour, { dash: DASHES[i] })),
-      line("g, on the right axis", series().grid, series().g, ORANGE, { yaxis: "y2", fill: "tozeroy", fillcolor: `${ORANGE}33`, hoverinfo: "skip" })],
+    traces: () => [...shown().map(([name, f, colour], i) => line(name, stems(f).x, stems(f).y, colour, { dash: PATTERNS[i] })),
+      line("g, on a scale of its own", series().grid, series().g, ORANGE, { right: true, until: series().g.map(() => 0), quiet: true })],
     axes: () => ({ x: { title: "x" }, y: { log: true } }),
-    more: () => ({ yaxis2: { overlaying: "y", side: "right", showgrid: false, rangemode: "tozero", showticklabels: false } }),
   });
 }
 
@@ -29,7 +28,7 @@ function twoStepSizesPanel(id, runs) {
   const shown = () => series().functions.map((f, i) => [names()[i], f, [BLUE, GREEN][i]]);
   const trace = (name, title, thresholds) => plot({
     id: `${id}-${name}`, title,
-    traces: () => names().flatMap((label, i) => [line(label, series().epoch, series()[name][i], [BLUE, GREEN][i], { dash: DASHES[i] }),
+    traces: () => names().flatMap((label, i) => [line(label, series().epoch, series()[name][i], [BLUE, GREEN][i], { dash: PATTERNS[i] }),
       ...(thresholds ? [line(`2/η, ${label}`, [series().epoch[0], series().epoch.at(-1)], Array(2).fill(2 / series().lr[i]), [BLUE, GREEN][i], { dash: "dot" })] : [])]),
     axes: () => ({ x: { title: "iteration", log: true }, y: { log: true } }),
   });
@@ -64,9 +63,9 @@ function sweepPlot(id, series, place) {
   const curves = [["sharpness", "λ_max", VERMILION], ["flattest", "flattest implementation", BLUE], ["bound", "1 + 2∫|f″|g", GREEN]];
   return plot({
     id: `${id}-sweep`, title: "λ_max, its bound and 2/η",
-    traces: () => [line("2/η", series().lr, series().threshold, ink().ink, { dash: "dash" }),
-      ...curves.map(([name, text, colour], i) => dots(text, series().lr, series()[name], colour, { marker: { color: colour, size: 6, symbol: ["circle", "diamond", "square"][i] } })),
-      line("shown", Array(2).fill(series().lr[place().run]), [1, series().threshold[0]], ink().ink, { dash: "dot", hoverinfo: "skip" })],
+    traces: () => [line("2/η", series().lr, series().threshold, INK, { dash: "dash" }),
+      ...curves.map(([name, text, colour], i) => dots(text, series().lr, series()[name], colour, { symbol: ["circle", "diamond", "square"][i] })),
+      line("shown", Array(2).fill(series().lr[place().run]), [1, series().threshold[0]], INK, { dash: "dot", quiet: true })],
     axes: () => ({ x: { title: "η", log: true }, y: { log: true } }),
   });
 }
@@ -77,8 +76,8 @@ function magnitudesPanel(id, runs) {
   const series = () => usable.find((run) => run.key === choice(`${id}-seed`, usable[0].key))?.series ?? usable[0].series;
   const box = plot({
     id: `${id}-magnitudes`, title: "λ_max for scales of the initialization",
-    traces: () => [line("2/η", series().lr[0], series().threshold[0], ink().ink, { dash: "dash" }),
-      ...series().factor.map((factor, i) => line(`× ${factor}`, series().lr[i], series().sharpness[i], COLOURS[i % COLOURS.length], { mode: "lines+markers", dash: DASHES[i % DASHES.length] }))],
+    traces: () => [line("2/η", series().lr[0], series().threshold[0], INK, { dash: "dash" }),
+      ...series().factor.map((factor, i) => line(`× ${factor}`, series().lr[i], series().sharpness[i], COLOURS[i % COLOURS.length], { dots: true, dash: PATTERNS[i % PATTERNS.length] }))],
     axes: () => ({ x: { title: "η", log: true }, y: { log: true } }),
   });
   return [make("div", { class: "controls" }, seedChoice(id, usable, () => box.redraw())), box];
