@@ -99,6 +99,13 @@ def test_list_prints_names_claims_and_whole_specs(capsys, panels):
     assert [spec["name"] for spec in json.loads(out)] == ["p/fig1a", "p/fig1b"]
 
 
+def test_plot_says_where_there_is_no_figure(capsys, panels):
+    run_quietly(capsys, "fig1a")
+    code, _, err = flattest(capsys, "plot", "fig1a")
+    assert code == 2
+    assert "There is no figure of fig1a" in err
+
+
 def test_run_exits_0_when_expectations_are_met_and_1_when_not(capsys, panels):
     code, out, _ = run_quietly(capsys, "fig1a")
     assert code == 0

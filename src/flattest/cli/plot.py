@@ -42,6 +42,7 @@ def command(
         raise FlattestError("Say what to draw: a name, or a pattern such as 'mulayoff2021/*'.")
     variant = variant_name(quick, full)
     store = Store.open(folder)
+    paths: list[Path] = []
     for experiment in matching(*patterns):
         found = results(experiment, variant, store, seeds)
         if not found:
@@ -50,6 +51,10 @@ def command(
                 f"`flattest run {experiment.name}` makes them."
             )
         for name, draw in figures(experiment.name).items():
-            for path in save(draw(found), out / experiment.paper, name):
-                console().print(str(path))
+            paths += save(draw(found), out / experiment.paper, name)
+    if not paths:
+        raise FlattestError(
+            f"There is no figure of {', '.join(patterns)}; `flattest report` shows its curves."
+        )
+    console().print("\n".join(map(str, paths)), markup=False)
     return 0
