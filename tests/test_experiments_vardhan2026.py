@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from flattest.data import SumOfSingleIndex
+from flattest.experiments.expectations import Result
 from flattest.experiments.vardhan2026 import EXPERIMENTS, Scaling, Scatter
 
 SMALL = Scatter(
@@ -47,10 +48,25 @@ def test_bad_inner_weights_are_sharper_and_do_not_generalize():
     assert series["good_certified"].min() == series["bad_certified"].min() == 1
 
 
+@pytest.mark.parametrize("variant", ["quick", "full"])
+def test_the_scaling_laws_are_expected_and_their_absence_is_noticed(variant):
+    expectations = next(e for e in EXPERIMENTS if e.panel == "scaling-quadratic")
+    expectations = expectations.variant(variant).expectations
+    n = np.array([128.0, 256.0, 512.0])
+    good, bad, certified = n ** (-1 / 3), n ** (1 / 3), np.ones(3)
+    marks = {"n": n, "good_certified": certified, "bad_certified": certified}
+    lawful = {**marks, "good": good, "bad": bad, "gap": bad / good}
+    alike = {**marks, "good": good, "bad": good, "gap": certified}
+    flat = {**marks, "good": certified, "bad": n ** (2 / 3), "gap": bad / good}
+    met = [
+        all(e.judge([Result(0, "finished", series)]).met for e in expectations)
+        for series in (lawful, alike, flat, {**lawful, "bad_certified": np.zeros(3)})
+    ]
+    assert met == [True, False, False, False]
+
+
 @pytest.mark.parametrize("panel", ["fig2-quadratic", "fig4b"])
 def test_quick_variants_meet_their_expectations(panel):
-    from flattest.experiments.expectations import Result
-
     variant = next(e for e in EXPERIMENTS if e.panel == panel).quick
     results = [Result(0, "finished", variant.task.compute(0))]
     assert all(expectation.judge(results).met for expectation in variant.expectations)
