@@ -24,6 +24,7 @@ from flattest.claims.wen2023.instances import (
     squared_gradients,
 )
 from flattest.constructions import (
+    Construction,
     hidden_layers,
     is_extreme,
     memorizer,
@@ -146,11 +147,16 @@ THEOREM_4_1_CASES = [
 ]
 
 
-def _memorizer_parts(data, depth, bound, note, **constants) -> list[Measured]:
-    model, params, _ = memorizer(data, depth=depth, **constants)
+def memorizer_parts(built: Construction, data: Dataset, bound: float, note: str) -> list[Measured]:
+    """That the network has this trace, interpolates and memorizes."""
+    model, params, _ = built
     one_hot = equal(not memorizes(model, params, data), 0, 0.0, "memorizing (Definition 4.2)")
     flat = equal(float(trace(model, params, data)), bound, FLAT, note)
     return [flat, fits(model, params, data), one_hot]
+
+
+def _memorizer_parts(data, depth, bound, note, **constants) -> list[Measured]:
+    return memorizer_parts(memorizer(data, depth=depth, **constants), data, bound, note)
 
 
 @claim(

@@ -37,7 +37,7 @@ def directions(d: int) -> np.ndarray:
     return np.array([row / np.linalg.norm(row) for row in rows])
 
 
-def _worst_rate(statistic, low: float, high: float, n: int, trials: int = 2000) -> float:
+def _pointwise(statistic, low: float, high: float, n: int, trials: int = 2000) -> Measured:
     """The largest failure rate, with its error, of low ≤ (1/n) Σ statistic(w·x_i) ≤ high."""
     rates = []
     for d in (2, 8, 32):
@@ -47,7 +47,10 @@ def _worst_rate(statistic, low: float, high: float, n: int, trials: int = 2000) 
             means = statistic(h).mean(axis=1)
             outside = (means < low - 1e-12) | (means > high + 1e-12)
             rates.append(failure_bound(int(outside.sum()), trials))
-    return max(rates)
+    note = (
+        f"C = 24, δ = {DELTA}, n = {n}: 99 % upper limit of the worst failure rate, 15 directions"
+    )
+    return at_most(max(rates), DELTA, 0.0, note, seeds=trials)
 
 
 @claim(
@@ -58,12 +61,7 @@ def _worst_rate(statistic, low: float, high: float, n: int, trials: int = 2000) 
     evidence="sample",
 )
 def lemma_a7() -> Measured:
-    n = int(np.ceil(24 * np.log(2 / DELTA)))
-    rate = _worst_rate(np.square, 0.5, 1.5, n)
-    note = (
-        f"C = 24, δ = {DELTA}, n = {n}: 99 % upper limit of the worst failure rate, 15 directions"
-    )
-    return at_most(rate, DELTA, 0.0, note, seeds=2000)
+    return _pointwise(np.square, 0.5, 1.5, int(np.ceil(24 * np.log(2 / DELTA))))
 
 
 @claim(
@@ -75,11 +73,7 @@ def lemma_a7() -> Measured:
 )
 def lemma_a8() -> Measured:
     n = int(np.ceil(24 * np.log(4 / DELTA)))
-    rate = _worst_rate(lambda h: np.maximum(h, 0) ** 2, 0.125, 1.5, n)
-    note = (
-        f"C = 24, δ = {DELTA}, n = {n}: 99 % upper limit of the worst failure rate, 15 directions"
-    )
-    return at_most(rate, DELTA, 0.0, note, seeds=2000)
+    return _pointwise(lambda h: np.maximum(h, 0) ** 2, 0.125, 1.5, n)
 
 
 def _masked_law(values) -> Measured:
