@@ -20,7 +20,7 @@ function placed(trace, frame) {
 }
 
 function drawAxes(frame, { x, y }) {
-  const { start, end, head, foot, width, height } = frame, parts = [];
+  const { start, end, head, foot, height } = frame, parts = [];
   for (const mark of frame.marks) {
     const at = frame.vertical.at(mark);
     parts.push(shape("line", { class: "grid", x1: start, x2: end, y1: at, y2: at }),
@@ -33,7 +33,7 @@ function drawAxes(frame, { x, y }) {
   }
   if (x.title) parts.push(shape("text", { x: (start + end) / 2, y: height - 4, "text-anchor": "middle" }, x.title));
   if (y.title) parts.push(shape("text", { transform: `translate(13 ${(head + foot) / 2}) rotate(-90)`, "text-anchor": "middle" }, y.title));
-  return shape("g", { class: "axes", "data-width": width }, parts);
+  return shape("g", { class: "axes" }, parts);
 }
 
 // A path with a gap wherever a point has no place.

@@ -1,4 +1,20 @@
 const EPOCH = { title: "epoch", log: true };
+// wen2023, Section 1: three answers to one question.
+const SCENARIOS = {
+  "Scenario I": "Every flattest minimum generalizes, and so does what 1-SAM finds.",
+  "Scenario II": "Some flattest minima do not generalize, and neither does what 1-SAM finds.",
+  "Scenario III": "Some flattest minima do not generalize, yet what 1-SAM finds does: flatness alone cannot explain it.",
+  undetermined: "The runs of this store do not decide it.",
+};
+
+// What there is, in one line.
+function glance({ outline, runs, claims: entries }) {
+  const judged = outline.panels.flatMap((panel) => panel.verdicts).filter(({ met }) => met !== null), checked = entries.filter((entry) => entry.checked);
+  const parts = [`${Object.keys(runs).length} runs`];
+  if (judged.length) parts.push(`${judged.filter(({ met }) => met).length} of ${judged.length} expectations met`);
+  if (checked.length) parts.push(`${checked.filter((entry) => entry.checked.as_expected).length} of ${checked.length} claims checked are as expected`);
+  return `In this store: ${parts.join(", ")}.`;
+}
 
 function table1(rows) {
   const head = ["Architecture", "All flattest minimizers generalize", "1-SAM generalizes", "Answer"];
@@ -7,9 +23,10 @@ function table1(rows) {
       finding.holds !== null && finding.holds !== printed ? make("span", { class: "missed" }, "(the paper differs) ") : null,
       make("span", { class: "dim" }, finding.sentence));
     return row(head, [title, make("br"), make("span", { class: "dim" }, `${theorem}; ${variant} runs`)],
-      cell(answer.flattest_generalize, paper[0]), cell(answer.algorithm_generalizes, paper[1]), answer.scenario.replace("Scenario ", "Scenario\u00a0"));
+      cell(answer.flattest_generalize, paper[0]), cell(answer.algorithm_generalizes, paper[1]), make("strong", {}, answer.scenario.replace("Scenario ", "Scenario\u00a0")));
   });
-  return grid(head, body, { caption: "Table 1 of wen2023 as the runs of this store have it" });
+  return [grid(head, body, { caption: "Table 1 of wen2023 as the runs of this store have it" }),
+    make("p", { class: "dim" }, "The certified lower bound holds for networks that fit the data exactly; at a positive training loss the sharpness may lie below it.")];
 }
 
 // One scenario: the sharpness falling to its certified bound, and the test error.
@@ -26,7 +43,8 @@ function scenario(page, place) {
   const draw = (series, title, log) => plot({
     id: `front-${place.title}-${series}`, title, traces: () => epochs(groups, series), axes: () => ({ x: EPOCH, y: { log } }),
   });
-  return make("section", { class: "card" }, make("h3", {}, `${place.title}: ${place.answer.scenario}`),
+  return make("section", { class: "card" }, make("h3", {}, place.title),
+    make("p", { class: "meaning" }, make("strong", {}, `${place.answer.scenario}. `), SCENARIOS[place.answer.scenario]),
     draw("sharpness", "Sharpness Tr ∇²L", true), draw("test_error", "Test error", false));
 }
 

@@ -1,4 +1,9 @@
-const ORDER = ["wen2023", "vardhan2026", "mulayoff2021"];
+const PAPERS = {
+  wen2023: "Wen, Li, Ma: Sharpness Minimization Algorithms Do Not Only Minimize Sharpness To Achieve Better Generalization, NeurIPS 2023",
+  vardhan2026: "Vardhan, Taheri, Mazumdar: Flatness and Generalization: Learning Multi-Index Models with Homogeneous Neural Networks, arXiv 2606.04429",
+  mulayoff2021: "Mulayoff, Michaeli, Soudry: The Implicit Bias of Minima Stability: A View from Function Space, NeurIPS 2021",
+};
+const ORDER = Object.keys(PAPERS);
 
 // The sections in order: id, title, what it shows, and what it depends on.
 function sections(page) {
@@ -16,7 +21,7 @@ function sections(page) {
     work && { id: "work", title: "At work", signature: Date.now(), build: () => work },
     outline.table1.length && { id: "table1", title: "Table 1", signature: [outline.table1, marked(tableRuns)],
       build: () => [table1(outline.table1), make("div", { class: "scenarios" }, outline.table1.map((place) => scenario(page, place)))] },
-    ...papers.map((paper) => ({ id: paper, title: paper, cards: cards(paper) })),
+    ...papers.map((paper) => ({ id: paper, title: paper, about: PAPERS[paper], cards: cards(paper) })),
     inner.length && { id: "inside", title: "Inside a network", signature: marked(inner), build: () => networks(page) },
     panelsOf("table1").length && { id: "table1-runs", title: "Runs behind Table 1", cards: cards("table1") },
     page.claims.length && { id: "claims", title: "Claims", signature: outline.problem, build: () => claims(page.claims, outline.problem) },
@@ -46,7 +51,7 @@ function section(asked) {
   const element = make("section", { id: asked.id }, make("h2", {}, asked.title));
   if (asked.cards) {
     const holder = make("div");
-    element.append(holder);
+    element.append(...(asked.about ? [make("p", { class: "dim" }, asked.about)] : []), holder);
     fill(holder, asked.cards);
   } else {
     element.append(...[asked.build()].flat(2).filter(Boolean));
@@ -61,6 +66,7 @@ function show(page) {
   fill(main, found.map((asked) => ({ id: asked.id, signature: asked.cards ? asked.id : asked.signature, build: () => section(asked) })));
   found.filter((asked) => asked.cards).forEach((asked) => fill(document.getElementById(asked.id).lastElementChild, asked.cards));
   navigate(found);
+  document.getElementById("glance").textContent = glance(page);
   forget(before);
   if (!found.some(({ id }) => !["claims"].includes(id))) main.prepend(make("p", {}, "This store has no runs yet."));
   if (focused && document.activeElement?.id !== focused) document.getElementById(focused)?.focus({ preventScroll: true });

@@ -43,7 +43,7 @@ function network(key, page) {
 }
 
 function legend() {
-  return make("p", {}, DOES.map((name, i) => {
+  return make("p", { class: "keys" }, DOES.map((name, i) => {
     const swatch = make("span", { class: "swatch" });
     swatch.style.background = DOES_COLOURS[i];
     return make("span", { class: "key" }, swatch, `${name} `);
@@ -93,11 +93,11 @@ function paintActive(canvas, seen, moment) {
 }
 
 function partsPlot(seen, at, { epoch, test_error: error }) {
-  const x = seen.moments.map((m) => Math.max(m.epoch, 1));
+  const x = seen.moments.map(fromOne);
   return plot({
     id: "network-parts", title: "Part of the output, and the test error",
     traces: () => [...DOES.slice(0, 3).map((name, i) => line(name, x, seen.moments.map((m) => m.shares[i]), DOES_COLOURS[i], { dots: true, dash: PATTERNS[i] })),
-      ...(epoch && error ? [line("test error", fromOne(epoch), error, INK)] : []), here(at(), 1)],
+      ...(epoch && error ? [line("test error", epoch, error, INK)] : []), here(at(), 1)],
     axes: () => ({ x: EPOCH, y: { range: [-0.02, 1.02] } }),
   });
 }
@@ -105,14 +105,19 @@ function partsPlot(seen, at, { epoch, test_error: error }) {
 function pointsPlot(seen, at) {
   return plot({
     id: "network-points", title: "Training points a neuron serves",
-    traces: () => [line("points", seen.moments.map((m) => Math.max(m.epoch, 1)), seen.moments.map((m) => m.points_a_neuron), GREEN, { dots: true }),
+    traces: () => [line("points", seen.moments.map(fromOne), seen.moments.map((m) => m.points_a_neuron), GREEN, { dots: true }),
       here(at(), Math.max(...seen.moments.map((m) => m.points_a_neuron)))],
     axes: () => ({ x: EPOCH, y: { fromZero: true } }), legend: () => [],
   });
 }
 
-function here({ epoch }, height) {
-  return line("shown", Array(2).fill(Math.max(epoch, 1)), [0, height], INK, { dash: "dot", quiet: true });
+// A logarithmic axis has no place for epoch 0.
+function fromOne({ epoch }) {
+  return Math.max(epoch, 1);
+}
+
+function here(moment, height) {
+  return line("shown", Array(2).fill(fromOne(moment)), [0, height], INK, { dash: "dot", quiet: true });
 }
 
 function largest(moment) {

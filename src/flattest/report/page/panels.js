@@ -15,19 +15,14 @@ function epochs(groups, series) {
   });
 }
 
-// A logarithmic axis has no place for epoch 0.
-function fromOne(epoch) {
-  return epoch.map((e) => Math.max(e, 1));
-}
-
 function each(name, runs, series, colour, dash) {
-  return runs.map((run, i) => line(i === 0 ? name : `${name}, seed ${run.seed}`, fromOne(run.series.epoch), run.series[series], colour,
+  return runs.map((run, i) => line(i === 0 ? name : `${name}, seed ${run.seed}`, run.series.epoch, run.series[series], colour,
     { dash, key: i === 0, told: (k) => [`${name}, seed ${run.seed}`, `epoch ${run.series.epoch[k]}`, shortNumber(run.series[series][k])] }));
 }
 
 function band(name, runs, series, colour) {
   const length = Math.min(...runs.map((run) => run.series.epoch.length));
-  const x = fromOne(runs[0].series.epoch.slice(0, length));
+  const x = runs[0].series.epoch.slice(0, length);
   const sorted = x.map((_, i) => Float64Array.from(runs.map((run) => run.series[series][i]).filter((v) => v !== null)).sort());
   const pick = (which) => sorted.map((values) => values.at(which(values.length)) ?? null);
   const [low, middle, high] = [() => 0, (count) => count >> 1, () => -1].map(pick);
@@ -38,7 +33,7 @@ function band(name, runs, series, colour) {
 function bound(runs, series, index) {
   const found = runs.find((run) => series === "sharpness" && (run.series.bound?.at(-1) ?? null) !== null);
   if (!found || index > 0) return [];
-  return [line("certified lower bound", fromOne(found.series.epoch), found.series.bound, INK, { dash: "dash" })];
+  return [line("certified lower bound", found.series.epoch, found.series.bound, INK, { dash: "dash" })];
 }
 
 // The runs of a panel that are shown, and the controls that choose them.
