@@ -6,7 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
+
+from flattest.summary import Summary, markdown
 
 ROOT = Path(__file__).parents[1]
 PYTHON_BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -38,3 +41,13 @@ def test_every_python_snippet_of_the_documents_runs(snippet, tmp_path):
 def test_every_example_runs(path, tmp_path):
     done = run([str(path)], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "docs" / "results").glob("*.json")), ids=lambda p: p.name
+)
+def test_the_tables_of_results_are_those_of_the_committed_summaries(path):
+    """docs/results/wen2023.json is what `flattest summary --json` printed: docs/wen2023.md has it,
+    and the sensitivity study's too."""
+    summaries = msgspec.json.decode(path.read_bytes(), type=list[Summary])
+    assert markdown(summaries) in (ROOT / "docs" / "wen2023.md").read_text()

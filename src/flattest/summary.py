@@ -99,11 +99,9 @@ def _measured(results: Sequence[Result]) -> dict[str, Spread]:
 
 def markdown(summaries: Iterable[Summary]) -> str:
     """A table, one row an experiment: what was measured and whether it is what was expected."""
-    head = (
-        "| panel | seeds | sharpness | bound | test error | test loss | time a run | as expected |"
-    )
-    rule = "| --- | --- | --- | --- | --- | --- | --- | --- |"
-    return "\n".join([head, rule, *map(_row, summaries)]) + "\n"
+    columns = "panel|claim|seeds|sharpness|bound|test error|test loss|time a run|as expected"
+    head = [f"| {columns.replace('|', ' | ')} |", "| --- " * (columns.count("|") + 1) + "|"]
+    return "\n".join([*head, *map(_row, summaries)]) + "\n"
 
 
 def _row(s: Summary) -> str:
@@ -113,7 +111,7 @@ def _row(s: Summary) -> str:
     trouble = ", ".join(f"{n} {status}" for status, n in s.statuses.items() if status != "finished")
     seeds = f"{s.seeds} ({trouble})" if trouble else f"{s.seeds}"
     verdict = "yes" if s.met else "no: " + " ".join(v.sentence for v in s.verdicts if not v.met)
-    row = [s.experiment.partition("/")[2], seeds, *cells, f"{s.seconds:.0f} s", verdict]
+    row = [s.experiment.partition("/")[2], s.claim, seeds, *cells, f"{s.seconds:.0f} s", verdict]
     return f"| {' | '.join(row)} |"
 
 

@@ -80,8 +80,7 @@ def _run(page: Page, key: str) -> Resource:
 
 def report_news(root: Path, pipe: Connection) -> None:
     """The reading process: looks at the store until the server is gone."""
-    parent = os.getppid()
-    os.nice(YIELDING)
+    parent, patient = os.getppid(), False
     room = Newsroom(Store.open(root))
     # Ctrl-C in a terminal reaches this process too; the server ends it.
     with contextlib.suppress(KeyboardInterrupt, BrokenPipeError):
@@ -91,6 +90,10 @@ def report_news(root: Path, pipe: Connection) -> None:
                 news = room.look()
                 if news.answers or news.gone:
                     pipe.send(news)
+                # Somebody waits for the first page; nobody for the next look.
+                if not patient:
+                    os.nice(YIELDING)
+                    patient = True
             time.sleep(LOOK_EVERY)
 
 
