@@ -1,6 +1,8 @@
-"""A setup of one's own: leaky ReLU with bias, on fewer points.
+"""Setups of one's own, to be judged: change a line, and ask again.
 
-Run it with `flattest judge examples/my_lab.py:setup`; change a line, and run it again.
+flattest judge examples/my_lab.py:setup          leaky ReLU with bias, on fewer points
+flattest judge examples/my_lab.py:label_noise    bias, but SGD with label noise in SAM's place
+flattest judge examples/my_lab.py:d50            bias and SAM, in 50 dimensions
 """
 
 import flattest as ft
@@ -25,5 +27,25 @@ def setup() -> ft.Setup:
     )
 
 
+def label_noise() -> ft.Setup:
+    return ft.Setup(
+        name="label-noise",
+        distribution=ft.Xor(30),
+        n=100,
+        model=ft.MLP(100, bias=True),
+        algorithm=(ft.label_noise_sgd(0.02, 0.3, epochs=8_000),),
+    )
+
+
+def d50() -> ft.Setup:
+    return ft.Setup(
+        name="d50",
+        distribution=ft.Xor(50),
+        n=150,
+        model=ft.MLP(150, bias=True),
+        algorithm=(ft.sam(0.01, 0.1, epochs=5_000),),
+    )
+
+
 if __name__ == "__main__":
-    print(setup())
+    print(setup(), label_noise(), d50(), sep="\n")

@@ -1,5 +1,8 @@
 """Which scenario a setup is in, from the evidence."""
 
+import runpy
+from pathlib import Path
+
 import msgspec
 import numpy as np
 import pytest
@@ -10,18 +13,33 @@ from flattest.experiments.challenge import known_memorizer
 from flattest.experiments.expectations import Result
 from flattest.experiments.setup import Setup
 from flattest.experiments.table1 import ROWS
-from flattest.judge import SCENARIOS, ask, interval, judge_challenges, judge_runs, scenario
+from flattest.judge import (
+    SCENARIOS,
+    Reach,
+    ask,
+    interval,
+    judge_challenges,
+    judge_runs,
+    reach,
+    scenario,
+)
 from flattest.store import Store
 
 
-def trained(error, status="finished", train_error=0.0):
-    names = {"test_error": error, "train_error": train_error, "sharpness": 23.0, "bound": 22.3}
+def trained(error, status="finished", train_error=0.0, sharpness=23.0):
+    names = {"test_error": error, "train_error": train_error, "sharpness": sharpness, "bound": 22.3}
     return Result(0, status, {name: np.full(30, value) for name, value in names.items()})
 
 
-def challenged(error, certified, start=0.5):
+LAB = Path(__file__).parents[1] / "examples" / "table1_lab.py"
+PHASES = (ft.sam(0.1, 0.1, epochs=1),)
+# An algorithm that goes down to the certified least, on data and a network of its own.
+LEAST = Reach(1.0, np.nan)
+
+
+def challenged(error, certified, start=0.5, sharpness=22.3, bound=22.3):
     names = {"test_error": error, "certified": certified, "start_test_error": start}
-    numbers = names | {"sharpness": 22.3, "bound": 22.3, "start_sharpness": 100.0}
+    numbers = names | {"sharpness": sharpness, "bound": bound, "start_sharpness": 100.0}
     return Result(0, "finished", {name: np.array(value) for name, value in numbers.items()})
 
 
@@ -45,22 +63,52 @@ def test_a_run_without_a_minimum_does_not_count_as_generalizing(lost):
 
 
 def test_one_certified_flattest_network_that_fails_refutes_the_statement():
-    assert judge_challenges([challenged(1.0, 1.0), challenged(0.0, 0.0)], 0.1).holds is False
+    assert judge_challenges([challenged(1.0, 1.0), challenged(0.0, 0.0)], 0.1, LEAST).holds is False
 
 
 def test_a_bad_network_that_is_not_certified_leaves_it_open():
-    assert judge_challenges([challenged(0.4, 0.0)], 0.1).holds is None
+    assert judge_challenges([challenged(0.4, 0.0)], 0.1, LEAST).holds is None
 
 
 def test_searches_that_end_well_support_the_statement_only_from_bad_starts():
-    assert judge_challenges([challenged(0.0, 0.0)] * 2, 0.1).holds is True
-    assert judge_challenges([challenged(0.0, 0.0, start=0.01)] * 2, 0.1).holds is None
+    assert judge_challenges([challenged(0.0, 0.0)] * 2, 0.1, LEAST).holds is True
+    assert judge_challenges([challenged(0.0, 0.0, start=0.01)] * 2, 0.1, LEAST).holds is None
+
+
+def test_a_search_that_stopped_high_leaves_it_open_and_says_what_would_settle_it():
+    stuck = [challenged(0.0, 0.0), challenged(0.0, 0.0, sharpness=30.0)]
+    finding = judge_challenges(stuck, 0.1, LEAST)
+    assert finding.holds is None
+    assert "1 of them stopped too high" in finding.sentence
+    assert "more `steps`" in finding.sentence
+    # Where the algorithm gets no further down either, the bound is what is loose.
+    assert judge_challenges(stuck, 0.1, Reach(1.3, np.nan)).holds is True
+
+
+def test_without_a_bound_a_search_compares_with_the_algorithm_on_the_same_network():
+    searches = [challenged(0.0, 0.0, sharpness=30.0, bound=np.nan)] * 2
+    assert judge_challenges(searches, 0.1, Reach(np.nan, 28.0)).holds is True
+    assert judge_challenges(searches, 0.1, Reach(np.nan, 25.0)).holds is None
+    unknown = judge_challenges(searches, 0.1, Reach(np.nan, np.nan))
+    assert unknown.holds is None
+    assert "setup's own data and network" in unknown.sentence
+
+
+def test_a_search_must_come_down_to_the_algorithms_flattest_minimum():
+    runs = [trained(0.0, sharpness=s) for s in (27.0, 25.0)]
+    lost = trained(0.0, train_error=0.5, sharpness=1.0)
+    own = Setup(name="a", distribution=ft.Xor(10), n=20, model=ft.MLP(30), algorithm=PHASES)
+    found = reach([*runs, lost], own)
+    assert found == Reach(25.0 / 22.3, 25.0)
+    smaller = ft.Challenge(distribution=ft.Xor(8), n=20, model=ft.MLP(30))
+    assert np.isnan(reach(runs, msgspec.structs.replace(own, challenge=smaller)).sharpness)
+    assert np.isnan(reach([lost], own).gap)
 
 
 def test_the_scenarios_are_those_of_the_paper():
     good, bad = trained(0.01), trained(0.3)
-    refuted = judge_challenges([challenged(1.0, 1.0)], 0.1)
-    supported = judge_challenges([challenged(0.0, 0.0)] * 2, 0.1)
+    refuted = judge_challenges([challenged(1.0, 1.0)], 0.1, LEAST)
+    supported = judge_challenges([challenged(0.0, 0.0)] * 2, 0.1, LEAST)
     assert scenario(supported, judge_runs([good, good], 0.1)) == "Scenario I"
     assert scenario(refuted, judge_runs([bad, bad], 0.1)) == "Scenario II"
     assert scenario(refuted, judge_runs([good, good], 0.1)) == "Scenario III"
@@ -99,13 +147,39 @@ def test_asking_a_small_setup_runs_it_and_finds_scenario_three(tmp_path):
     assert found.scenario == "Scenario III"
 
 
+# The setups of the lab file, made small enough for a test: what is changed, and the paper's answer.
+SHORT = {"algorithm": (ft.sam(0.02, 0.1, epochs=4_000),)}
+TABLE_1 = {
+    "no_bias": (SHORT, "Scenario I"),
+    "bias": (SHORT | {"model": ft.MLP(100, bias=True)}, "Scenario II"),
+    "sim_bn": (
+        {
+            "distribution": ft.Xor(10),
+            "n": 60,
+            "model": ft.MLP(30, bias=True, norm="sim_bn"),
+            "algorithm": (ft.sam(0.005, 0.1, epochs=2_000),),
+        },
+        "Scenario I",
+    ),
+    "sim_ln": ({}, "Scenario III"),
+}
+
+
+@pytest.mark.parametrize("architecture", TABLE_1)
+def test_the_four_architectures_are_in_the_scenarios_of_table_1(architecture, tmp_path):
+    change, expected = TABLE_1[architecture]
+    setup = runpy.run_path(str(LAB))[architecture]()
+    small = msgspec.structs.replace(setup, seeds=3, challenges=1, **change)
+    assert ask(small, Store.create(tmp_path / "store"), workers=1).scenario == expected
+
+
 def test_a_setup_without_a_name_an_algorithm_or_a_threshold_is_refused():
     good = {
         "name": "a",
         "distribution": ft.Xor(10),
         "n": 20,
         "model": ft.MLP(30),
-        "algorithm": (ft.sam(0.1, 0.1, epochs=1),),
+        "algorithm": PHASES,
     }
     for change, match in [
         ({"name": "a/b"}, "slash"),

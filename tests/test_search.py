@@ -56,6 +56,18 @@ def test_sim_bn_under_condition_1_ends_at_8_and_generalizes():
     assert result.end.interpolation_error <= 1e-10
 
 
+def test_a_sim_bn_neuron_without_statistics_is_switched_off():
+    data = ft.complete_xor(n=N, d=D, seed=3)
+    model = ft.MLP(WIDTH, bias=True, norm="sim_bn")
+    start = ft.interpolate(model, data, 0)
+    start = start | {"W1": start["W1"] * 1.0, "b1": start["b1"] * 1.0}
+    start["W1"][0], start["b1"][0] = 0.0, -1.0  # Its γ and W2 have no gradient: the search is blind
+    found = search_flattest(model, data, start, steps=2).params
+    assert found["gamma"][0] * found["W2"][0] == 0
+    assert np.all(found["gamma"][1:] * found["W2"][1:] != 0)
+    np.testing.assert_allclose(ft.predict(model, found, data.x, data.x), data.y, atol=1e-10)
+
+
 def test_a_memorizer_with_bias_is_already_flattest_and_the_search_stays(xor):
     # Theorem 4.1 for the hypercube: w_i = x_i/√d separates x_i from the other corners.
     r, gap = np.sqrt(np.sqrt(D + 1)), 1 / np.sqrt(D)

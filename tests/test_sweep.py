@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import flattest as ft
+from flattest.cli import main
 from flattest.errors import FlattestError
 from flattest.plots.sweep import phase_diagrams
 from flattest.store import Store
@@ -54,3 +55,20 @@ def test_a_diagram_has_the_mean_error_of_every_cell_and_theorem_31s_line(tmp_pat
 def test_one_setting_cannot_be_both_axes(tmp_path):
     with pytest.raises(FlattestError, match="given twice"):
         sweep(SETUP, axis("n=8,9"), axis("n=8,9"), 1, Store.create(tmp_path / "s"), workers=1)
+
+
+@pytest.mark.parametrize(
+    ("over", "sentence"),
+    [
+        (["--over", "n=8,9"], "two settings"),
+        (["--over", "n=8,9", "--over", "n=8,9"], "n is given twice"),
+    ],
+)
+def test_the_command_takes_one_setting_after_each_over(over, sentence, tmp_path, capsys):
+    file = tmp_path / "lab.py"
+    file.write_text(
+        "import flattest as ft\n\ndef setup():\n    return ft.Setup(name='a', n=9, "
+        "distribution=ft.Xor(4), model=ft.MLP(5), algorithm=(ft.gd(0.1, epochs=1),))\n"
+    )
+    assert main(["sweep", f"{file}:setup", *over, "--store", str(tmp_path / "s")]) == 2
+    assert sentence in capsys.readouterr().err

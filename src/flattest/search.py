@@ -198,10 +198,14 @@ class _Problem:
 
     def inflated(self, theta) -> Params:
         """The parameters; Sim-BN's first layer at a large scale, which changes no output and
-        takes the sharpness from W1 and b1."""
+        takes the sharpness from W1 and b1, and without neurons that are active on no training
+        input: these have no statistics, so that Sim-BN is not defined off the training set."""
         params = self.numpy(theta)
-        first = ("W1", "b1") if self.model.norm == "sim_bn" else ()
-        return {k: v * _INFLATION if k in first else v for k, v in params.items()}
+        if self.model.norm != "sim_bn":
+            return params
+        defined = (np.asarray(self.model.first_layer(params, self.train_x)) > 0).any(0)
+        factors = {"W1": _INFLATION, "b1": _INFLATION, "gamma": defined, "W2": defined}
+        return {name: value * factors.get(name, 1.0) for name, value in params.items()}
 
     def endpoint(self, theta) -> Endpoint:
         params = self.inflated(theta)

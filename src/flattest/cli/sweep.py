@@ -5,10 +5,10 @@ The runs are kept: the same command goes on where it stopped, and a finer grid r
 
 Examples:
 
-    flattest sweep examples/my_lab.py:setup --over n=50:800 d=10:60
-    flattest sweep my_lab.py:setup --over n=50:800:9 rho=0.05,0.1,0.2 --seeds 5
+    flattest sweep examples/my_lab.py:setup --over n=50:800 --over d=10:60 --seeds 3
+    flattest sweep my_lab.py:setup --over n=50:800:9 --over rho=0.05,0.1,0.2
     flattest sweep examples/phase_diagrams.py:no_bias examples/phase_diagrams.py:bias \\
-        --over n=30:400 d=10:60
+        --over n=30:300 --over d=10:60
 """
 
 from pathlib import Path
@@ -39,7 +39,9 @@ References = Annotated[
     tyro.conf.arg(metavar="FILE.py:FUNCTION", help="Setups, one diagram each."),
 ]
 Over = Annotated[
-    tuple[str, ...], tyro.conf.arg(metavar="SETTING=RANGE", help="Two: across, then up.")
+    tuple[str, ...],
+    tyro.conf.UseAppendAction,
+    tyro.conf.arg(metavar="SETTING=RANGE", help="Give it twice: across, then up."),
 ]
 Seeds = Annotated[int, tyro.conf.arg(metavar="N", help="Runs of each point of the grid.")]
 Out = Annotated[Path, tyro.conf.arg(metavar="DIR", help="Where the diagrams go.")]
@@ -57,7 +59,7 @@ def command(
 ) -> int:
     if len(over) != 2 or not references:
         raise FlattestError(
-            "Say a setup and two settings: FILE.py:FUNCTION --over n=50:800 d=10:60."
+            "Say a setup and two settings: FILE.py:FUNCTION --over n=50:800 --over d=10:60."
         )
     x, y = map(sweep.axis, over)
     store = Store.create(folder)
