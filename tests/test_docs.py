@@ -13,12 +13,17 @@ from flattest.summary import Summary, markdown
 
 ROOT = Path(__file__).parents[1]
 PYTHON_BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+NEEDS_TORCH = "import torch\n"
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def snippets():
     return [
-        pytest.param(block, id=f"{path.name}-{number}")
+        pytest.param(
+            block,
+            id=f"{path.name}-{number}",
+            marks=[pytest.mark.peer] if NEEDS_TORCH in block else [],
+        )
         for path in DOCUMENTS
         for number, block in enumerate(PYTHON_BLOCK.findall(path.read_text()))
     ]
@@ -33,6 +38,8 @@ def run(arguments, **options):
 
 @pytest.mark.parametrize("snippet", snippets())
 def test_every_python_snippet_of_the_documents_runs(snippet, tmp_path):
+    if NEEDS_TORCH in snippet:
+        pytest.importorskip("torch", exc_type=ImportError)
     done = run(["-c", snippet], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
 
