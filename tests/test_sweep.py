@@ -49,6 +49,7 @@ def test_a_diagram_has_the_mean_error_of_every_cell_and_theorem_31s_line(tmp_pat
     assert np.shape(diagram.error) == (2, 2)
     assert np.isfinite(diagram.error).all()
     (ax, _) = phase_diagrams([diagram]).axes
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["8", "32"]
     assert [line.get_label() for line in ax.lines] == ["n = d log d"]
 
 

@@ -25,6 +25,9 @@ def phase_diagrams(diagrams: Sequence[Diagram]) -> Figure:
             xscale="log",
             yscale="log",
         )
+        ax.set_xticks(xs, [f"{x:g}" for x in xs])
+        ax.set_yticks(ys, [f"{y:g}" for y in ys])
+        ax.minorticks_off()
     drawn.colorbar(shown, ax=drawn.axes, label="test error")
     return drawn
 
