@@ -7,7 +7,7 @@
 
 Copy one, change a line, and ask again. With bias and with Sim-LN a flattest network that memorizes
 is known and is built; without, networks that were taught wrong labels are flattened, on fewer
-points in fewer dimensions, so that it takes seconds.
+points in fewer dimensions, so that it takes seconds. All four take under two minutes on one core.
 """
 
 import flattest as ft
@@ -41,8 +41,8 @@ def sim_bn() -> ft.Setup:
         name="sim-bn",
         distribution=ft.Xor(30),
         n=100,
-        model=ft.MLP(50, bias=True, norm="sim_bn"),
-        algorithm=(ft.sam(0.005, 0.1, epochs=4_000),),
+        model=ft.MLP(100, bias=True, norm="sim_bn"),
+        algorithm=(ft.sam(0.005, 0.1, epochs=3_000),),
         seeds=3,
         challenge=ft.Challenge(
             distribution=ft.CompleteXor(10),  # Theorem 3.2's Condition 1
