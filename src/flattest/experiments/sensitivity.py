@@ -1,0 +1,105 @@
+"""What wen2023 leaves open: does 1-SAM's test error depend on initialization, sampling, ρ, width?
+
+    flattest run 'sensitivity/*' --full          twenty settings, three seeds each
+    flattest summary 'sensitivity/*' --full
+
+The settings of Figures 1b (no bias) and 4b (bias), 30 000 epochs, with one thing changed at a time.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+
+from flattest.algorithms import sam
+from flattest.data import Xor
+from flattest.experiments import Experiment, Variant
+from flattest.experiments.training import Training
+from flattest.experiments.wen2023 import BIAS, NO_BIAS, perfect, poor
+from flattest.models import Init
+from flattest.train import Log
+
+replace = msgspec.structs.replace
+QUICK_EPOCHS = 6_000
+Change = Callable[[Training], Training]
+
+
+def _initialized(task: Training, initialization: Init) -> Training:
+    return replace(task, model=replace(task.model, initialization=initialization))
+
+
+def _he(task: Training) -> Training:
+    return _initialized(task, Init(weights="he"))
+
+
+def _first_layer_times(factor: float) -> Change:
+    def change(task: Training) -> Training:
+        first = ("W1", "b1") if task.model.bias else ("W1",)
+        return _initialized(task, Init(scales=tuple((name, factor) for name in first)))
+
+    return change
+
+
+def _with_phase(**change) -> Change:
+    return lambda task: replace(task, phases=tuple(replace(p, **change) for p in task.phases))
+
+
+def _with_width(width: int) -> Change:
+    return lambda task: replace(task, model=replace(task.model, width=width))
+
+
+def _slower(change: Change) -> Change:
+    """With η = 0.001 and more epochs: at η = 0.01 these diverge within an epoch.
+
+    A step on one sample is stable only for η‖∇f‖² < 1. ‖∇f‖² is 89 at the printed setting with
+    bias, but 176 at width 1000, 536 with He's weights and 761 with three times the first layer.
+    """
+    return lambda task: _with_phase(lr=0.001, epochs=100_000)(change(task))
+
+
+CHANGES: dict[str, Change] = {
+    "as-printed": lambda task: task,
+    "first-layer-0.1": _first_layer_times(0.1),
+    "first-layer-3": _slower(_first_layer_times(3.0)),
+    "he": _slower(_he),
+    "replacement": _with_phase(replacement=True),
+    "rho-0.01": _with_phase(rho=0.01),
+    "rho-0.1": _with_phase(rho=0.1),
+    "width-100": _with_width(100),
+    "width-200": _with_width(200),
+    "width-1000": _slower(_with_width(1000)),
+}
+# What was found, and is now expected.
+GENERALIZES = {
+    "no-bias": (
+        "as-printed",
+        "first-layer-0.1",
+        "replacement",
+        "rho-0.1",
+        "width-100",
+        "width-200",
+    ),
+    "bias": ("first-layer-0.1",),
+}
+
+
+def _experiment(model: str, change: str) -> Experiment:
+    training = Training(
+        distribution=Xor(30),
+        n=100,
+        model=BIAS if model == "bias" else NO_BIAS,
+        phases=(sam(0.01, 0.05, epochs=30_000),),
+    )
+    full = CHANGES[change](training)
+    quick = _with_phase(epochs=QUICK_EPOCHS)(replace(full, log=Log(points=15)))
+    well = change in GENERALIZES[model]
+    expectations = (perfect(0.05) if well else poor(0.05),)
+    return Experiment(
+        name=f"sensitivity/{model}-{change}",
+        figure=f"Figure {'4b' if model == 'bias' else '1b'}, varied",
+        claim=f"1-SAM {'generalizes' if well else 'does not generalize'}.",
+        quick=Variant(quick, 1, expectations),
+        full=Variant(full, 3, expectations),
+    )
+
+
+EXPERIMENTS = tuple(_experiment(model, change) for model in GENERALIZES for change in CHANGES)
