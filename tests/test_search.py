@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 import flattest as ft
+from flattest import search
 from flattest.search import bad_interpolator, search_flattest
 
 D, N, WIDTH = 6, 24, 20
@@ -111,3 +112,18 @@ def test_a_network_too_narrow_to_interpolate_is_refused(xor):
         bad_interpolator(ft.MLP(2), xor, wrong=10)
     with pytest.raises(ft.FlattestError, match="distribution"):
         bad_interpolator(ft.MLP(WIDTH), ft.Dataset(xor.x, xor.y), wrong=10)
+
+
+def test_a_bad_interpolator_is_sought_from_several_starts(monkeypatch):
+    model, data = ft.MLP(30, bias=True), ft.xor(n=10, d=6, seed=0)
+    retract, starts = search._retract, []
+
+    def missing_twice(problem, theta, iterations):
+        starts.append(theta)
+        return theta if len(starts) <= 2 else retract(problem, theta, iterations)
+
+    monkeypatch.setattr(search, "_retract", missing_twice)
+    params = bad_interpolator(model, data, wrong=5, seed=0)
+    assert np.abs(ft.predict(model, params, data.x, data.x) - data.y).max() <= 1e-10
+    assert len(starts) == 3
+    assert not np.allclose(starts[0], starts[1])

@@ -5,6 +5,7 @@ generalizes badly, walk downhill in sharpness without leaving the interpolators,
 walk ends.
 """
 
+import contextlib
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -25,6 +26,7 @@ from flattest.models import MLP, Params, predict
 from flattest.randomness import generator
 
 INTERPOLATES = 1e-10
+_STARTS = 8
 _INFLATION = 1e4
 _GOAL = 1e-13
 
@@ -106,7 +108,7 @@ def bad_interpolator(
     """Parameters that interpolate the data and the wrong labels of `wrong` fresh points.
 
     A memorizer-like start where no memorizer exists: it answers −y off the training set wherever
-    it was told to.
+    it was told to. Gauss–Newton may miss from one initialization, so several are tried.
     """
     if data.distribution is None:
         raise FlattestError("A bad interpolator needs data that know their distribution.")
@@ -114,7 +116,15 @@ def bad_interpolator(
     fresh = ~(x[:, None, :] == data.x[None]).all(-1).any(1)
     poisoned = Dataset(np.vstack([data.x, x[fresh]]), np.concatenate([data.y, -y[fresh]]))
     problem = _Problem(model, poisoned, resolve_loss(loss), train_x=data.x)
-    return problem.numpy(_interpolator(problem, seed))
+    starts = generator(seed, "bad interpolator").integers(2**31, size=_STARTS - 1).tolist()
+    for start in [seed, *starts[:-1]]:
+        with contextlib.suppress(NoInterpolator):
+            return problem.numpy(_interpolator(problem, start))
+    return problem.numpy(_interpolator(problem, starts[-1]))
+
+
+class NoInterpolator(FlattestError):
+    """Gauss–Newton ended away from the interpolators."""
 
 
 class _Problem:
@@ -242,7 +252,7 @@ def _interpolator(problem: _Problem, start: Params | int):
     theta = problem.flatten(problem.starting_point(start))
     theta = _retract(problem, theta, iterations=500)
     if problem.error(theta) > INTERPOLATES:
-        raise FlattestError(
+        raise NoInterpolator(
             f"No interpolator was found from this start (error {problem.error(theta):.1e} after "
             f"Gauss–Newton); {problem.data.n} points may need a wider network or another start."
         )
