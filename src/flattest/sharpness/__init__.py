@@ -212,8 +212,9 @@ def top_eigenvalues(
     """The k largest eigenvalues of ∇²L with their eigenvectors, to tol · max |λ|.
 
     At interpolators they are those of the n × n Gram matrix √w_i ∇f_i · ∇f_k √w_k (route "gram",
-    taken where the residual part is below tol); elsewhere Lanczos starts from the Gram matrix's
-    top eigenvectors. A dead network, whose ∇²L is 0, is refused.
+    taken where the residual part E is below tol; `residuals` bound ‖Hv − λv‖ by the Gram matrix's
+    own residual plus ‖E‖); elsewhere Lanczos starts from the Gram matrix's top eigenvectors. A
+    dead network, whose ∇²L is 0, is refused.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         H = hessian(model, params, data, loss)
@@ -223,13 +224,14 @@ def top_eigenvalues(
         raise FlattestError(f"tol must be positive, not {tol!r}.")
     with np.errstate(over="ignore", invalid="ignore"):
         residual_part = H.residual_norm() if H.u.any() else 0.0
-        values, c = _gram_eigenpairs(H, k, residual_part / tol)
+        gram = _weighted_gram(H)
+        values, c = _gram_eigenpairs(gram, k, residual_part / tol)
     if not np.isfinite(residual_part):
         raise _overflow()
     if residual_part == 0 and not len(values):
         _refuse_if_dead(H)
     if len(values) >= k and residual_part <= tol * values[0]:
-        return _checked(H, np.array([_lifted(H, row) for row in c[:k]]), "gram")
+        return _lifted_pairs(H, gram, values[:k], c[:k], residual_part)
     start = _SHARE_OF_OTHERS * signs(H.size) / np.sqrt(H.size)
     if len(values):
         shares = np.where(np.arange(len(values)) < k, 1.0, _SHARE_OF_OTHERS)
@@ -239,18 +241,27 @@ def top_eigenvalues(
     return _checked(H, vectors, "lanczos")
 
 
-def _gram_eigenpairs(H: Hessian, k: int, useful: float) -> tuple[np.ndarray, np.ndarray]:
-    """The k largest eigenvalues of the Gauss–Newton part and the eigenvectors (rows) of the n × n
-    Gram matrix, as far as they are positive; none where that matrix is not worth its cost.
+def _weighted_gram(H: Hessian) -> np.ndarray:
+    """G = √w_i ∇f_i · ∇f_k √w_k; empty where that matrix is not worth its cost."""
+    if not H.affords_gram:
+        return np.empty((0, 0))
+    root = np.sqrt(H.w)
+    gram = H.gram()
+    gram *= root
+    gram *= root[:, None]
+    if not np.isfinite(gram).all():
+        raise _overflow()
+    return gram
+
+
+def _gram_eigenpairs(gram: np.ndarray, k: int, useful: float) -> tuple[np.ndarray, np.ndarray]:
+    """The k largest eigenvalues of G and their eigenvectors (rows), as far as they are positive.
 
     Three more, for Lanczos's start, where even the largest is below `useful`.
     """
-    root, n = np.sqrt(H.w), H.data.n
-    if not H.affords_gram:
-        return np.empty(0), np.empty((0, n))
-    gram = H.gram() * root * root[:, None]
-    if not np.isfinite(gram).all():
-        raise _overflow()
+    n = len(gram)
+    if n == 0:
+        return np.empty(0), gram
     # Tr ≥ λ_max for a matrix without negative eigenvalues.
     wanted = k if useful <= np.trace(gram) else k + 3
     values, c = scipy.linalg.eigh(
@@ -258,6 +269,20 @@ def _gram_eigenpairs(H: Hessian, k: int, useful: float) -> tuple[np.ndarray, np.
     )
     positive = values > 1e-12 * max(values[-1], np.finfo(float).tiny)
     return values[positive][::-1], c.T[positive][::-1]
+
+
+def _lifted_pairs(
+    H: Hessian, gram: np.ndarray, values: np.ndarray, c: np.ndarray, residual_part: float
+) -> Eigenpairs:
+    """G's eigenpairs (rows c) as ∇²L's: v = Σ_i c_i √w_i ∇f_i / √(cᵀGc).
+
+    With ρ = Gc − λc the Gauss–Newton part leaves ‖Hv − λv‖ = √(ρᵀGρ / cᵀGc), and
+    E = Σ_i u_i ∇²f_i at most ‖E‖ more, so that no product with ∇²L is needed.
+    """
+    rho = c @ gram - values[:, None] * c
+    left = np.sqrt(np.vecdot(rho, rho @ gram).clip(0) / values)
+    vectors = [H.as_params(_lifted(H, row)) for row in c]
+    return Eigenpairs(values, vectors, (left + residual_part) / values[0], "gram")
 
 
 def _lifted(H: Hessian, c: np.ndarray) -> np.ndarray:

@@ -16,6 +16,11 @@ from flattest.randomness import generator
 # Beyond this many points the n × n Gram matrix costs more than it saves.
 LARGEST_GRAM = 1000
 
+# glibc hands memory beyond a threshold back at every free, and faulting it in again costs more than
+# the arithmetic on arrays of a few hundred KB. A freed block of 16 MB, never touched, raises that
+# threshold for the process (mallopt(3), M_MMAP_THRESHOLD): a third of the Gram route's time.
+np.empty(2_000_000)
+
 
 @lru_cache(maxsize=4)
 def signs(size: int) -> np.ndarray:
