@@ -1,10 +1,7 @@
 """The setting of wen2023 over n and d, without and with bias.
 
     flattest sweep examples/phase_diagrams.py:no_bias examples/phase_diagrams.py:bias \
-        --over n=75,119,189,300 --over d=29,42,60 --seeds 3
-
-One or two minutes on one core. A finer grid, `--over n=30:300 --over d=10:60`, has these cells
-among its own.
+        --over n=30:300 --over d=10:60 --seeds 3
 """
 
 import flattest as ft
@@ -16,7 +13,7 @@ def _setup(name: str, bias: bool) -> ft.Setup:
         distribution=ft.Xor(30),
         n=100,
         model=ft.MLP(300, bias=bias),
-        algorithm=(ft.sam(0.01, 0.05, epochs=5_000),),
+        algorithm=(ft.sam(0.01, 0.05, epochs=20_000),),
         log=ft.Log(points=20),
     )
 

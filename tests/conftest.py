@@ -1,11 +1,34 @@
 """Every test runs with a home and a working directory of its own.
 
+The processes of one session, and those that tests start, share what JAX has compiled: compiling
+takes most of the suite's time, and the same programs come up again and again.
+
 With FLATTEST_NO_SKIPS set (`make test-extras`), a test that would be skipped fails instead.
 """
 
 import os
+import shutil
+import tempfile
 
 import pytest
+
+COMPILED = pytest.StashKey[str]()
+
+
+def pytest_configure(config):
+    if hasattr(config, "workerinput"):
+        return
+    config.stash[COMPILED] = tempfile.mkdtemp(prefix="flattest-compiled-")
+    os.environ |= {
+        "JAX_COMPILATION_CACHE_DIR": config.stash[COMPILED],
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.05",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    }
+
+
+def pytest_unconfigure(config):
+    if COMPILED in config.stash:
+        shutil.rmtree(config.stash[COMPILED], ignore_errors=True)
 
 
 @pytest.hookimpl(wrapper=True)
