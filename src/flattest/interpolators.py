@@ -231,16 +231,32 @@ def _factor(Q, d):
 def _dual_newton(Q, z, p):
     """Newton on the dual max_μ μ·z − Σ (p−1)(|u_j|/p)^q, u = Qᵀμ, by homotopy from p = 2.
 
-    At p = 2 the dual is z itself. p − 1 is halved until p is reached: the dual is then a power
-    q = p/(p−1) of u, and a start close to the solution keeps Newton in its fast region.
+    Stages of the homotopy may end far from their optimum, which is fast. Should that leave Newton
+    outside its region of convergence at p itself, they are followed closely.
+    """
+    iterations = 0
+    for stage_tolerance in (0.1, 1e-6):
+        mu, steps = _homotopy(Q, z, p, stage_tolerance)
+        b = _primal(mu @ Q, p)
+        iterations += steps
+        if np.linalg.norm(z - Q @ b) <= 1e-6:
+            break
+    return b, mu, iterations
+
+
+def _homotopy(Q, z, p, stage_tolerance):
+    """The dual at p from that at p = 2, which is z itself: p − 1 is halved until p is reached.
+
+    The dual is a power q = p/(p−1) of u; a start close to the solution keeps Newton in its fast
+    region.
     """
     mu, iterations, excess = z, 0, 1.0
     while excess > p - 1:
         excess = max(excess / 2, p - 1)
-        tolerance = 1e-13 if excess == p - 1 else 0.1
+        tolerance = 1e-13 if excess == p - 1 else stage_tolerance
         mu, steps = _newton_stage(Q, z, 1 + excess, mu, tolerance)
         iterations += steps
-    return _primal(mu @ Q, p), mu, iterations
+    return mu, iterations
 
 
 def _newton_stage(Q, z, p, mu, tolerance, limit=60):
@@ -291,7 +307,7 @@ def _line_search(mu, u, direction, du, z, p):
     return next((t for t in 0.5 ** np.arange(30) if merit(t) >= floor), 0.0)
 
 
-def _interior_point(Q, z, p, tolerance=1e-11, limit=80):
+def _interior_point(Q, z, tolerance=1e-11, limit=80):
     """Mehrotra's predictor–corrector for p = 1, b = X₊ − X₋ with X ≥ 0, slack S = 1 ∓ Qᵀμ ≥ 0."""
     sign = np.array([[1.0], [-1.0]])
     start = z @ Q
@@ -340,7 +356,7 @@ def _longest(V, dV):
     return np.min(-V[shrinking] / dV[shrinking], initial=1 / 0.995)
 
 
-def _highs(Q, z, p):
+def _highs(Q, z):
     """The linear program of p = 1 by SciPy's HiGHS."""
     from scipy.optimize import linprog
 
@@ -352,18 +368,38 @@ def _highs(Q, z, p):
 
 
 def _auto(Q, z, p):
-    """Closed form at p = 2, dual Newton for p > 1, interior point (else HiGHS) for p = 1.
+    """Closed form at p = 2, dual Newton for p > 1, the linear program for p = 1.
 
-    Below p − 1 = 1e-10 the linear program's pair is certified at p itself, Newton's is not.
+    Below p − 1 = 1e-6 rounding in the dual's power 1/(p−1) keeps Newton from a certificate; there
+    the optimum is the linear program's vertex.
     """
     if p == 2:
         return z @ Q, z, 0
-    if p - 1 > 1e-10:
+    if p - 1 >= 1e-6:
         return _dual_newton(Q, z, p)
-    b, mu, iterations = _interior_point(Q, z, p)
+    b, mu, iterations = _linear_program(Q, z)
+    return (b, mu, iterations) if p == 1 else (*_at_vertex(Q, z, p, b), iterations)
+
+
+def _linear_program(Q, z):
+    """p = 1: interior point, else HiGHS."""
+    b, mu, iterations = _interior_point(Q, z)
     if np.abs(b).sum() * np.abs(mu @ Q).max() <= (mu @ z) * (1 + GAP):
         return b, mu, iterations
-    return _highs(Q, z, p)
+    return _highs(Q, z)
+
+
+def _at_vertex(Q, z, p, b):
+    """The pair at p → 1 with the support S of the linear program's vertex b: the n largest |b_j|.
+
+    Q_S b_S = z fixes b, and stationarity on S fixes μ. Off S the optimum at p has the entries
+    (|u_j|/p)^{1/(p−1)}, which are 0 to rounding unless |u_j| is about 1; the certificate tells.
+    """
+    support = np.argsort(-np.abs(b))[: len(z)]
+    vertex = np.zeros_like(b)
+    vertex[support] = np.linalg.lstsq(Q[:, support], z)[0]
+    slope = p * np.sign(vertex) * np.abs(vertex) ** (p - 1)
+    return vertex, np.linalg.lstsq(Q[:, support].T, slope[support])[0]
 
 
 def _cvxpy(Q, z, p):
