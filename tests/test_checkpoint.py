@@ -164,6 +164,13 @@ def test_two_checkpoints_are_kept_and_nothing_else(tmp_path):
     assert sorted(folder.iterdir()) == checkpoints(folder)
 
 
+def test_a_file_that_is_no_checkpoint_by_its_name_is_left_alone(tmp_path):
+    stray = tmp_path / "1x-copy.safetensors"
+    stray.write_bytes(b"not ours")
+    assert short_run(tmp_path).notes == ()
+    assert stray.read_bytes() == b"not ours"
+
+
 @pytest.mark.parametrize(
     ("changes", "named"),
     [

@@ -7,6 +7,7 @@ metadata, as JSON, where the run stands and of which run it is. Its name is
 
 import hashlib
 import json
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ from flattest.store import write_bytes
 from flattest.train.state import State
 
 _SUFFIX = ".safetensors"
+_NAME = re.compile(rf"[0-9]+-[0-9a-f]+{re.escape(_SUFFIX)}")
 _KEPT = 2
 _COUNTERS = ("epoch", "step", "phase", "phase_epoch", "changed", "halt")
 
@@ -84,7 +86,7 @@ class Checkpoints:
         self._last = time.monotonic()
 
     def _files(self) -> list[Path]:
-        return sorted(self.folder.glob(f"[0-9]*-*{_SUFFIX}"))
+        return sorted(path for path in self.folder.glob("*") if _NAME.fullmatch(path.name))
 
     def _read(self, path: Path) -> Saved:
         data = path.read_bytes()
