@@ -151,6 +151,13 @@ def test_a_ratio_compares_with_another_experiment():
         expectation.judge(seeds("test_loss", 0.37))
 
 
+@pytest.mark.parametrize("kind", [RatioAtLeast, RatioAtMost])
+def test_a_ratio_to_what_diverged_is_not_met(kind):
+    expectation = kind(other="fig7a", series="test_loss", ratio=3)
+    there = [result("diverged", test_loss=[1.0, 1 if kind is RatioAtLeast else 1e9])]
+    assert not expectation.judge(seeds("test_loss", 5.0), lambda name: there).met
+
+
 def test_a_ratio_can_be_bounded_from_above():
     expectation = RatioAtMost(other="fig7a", series="test_loss", ratio=3)
     others = {"fig7a": seeds("test_loss", 0.03, 0.04, 0.05)}

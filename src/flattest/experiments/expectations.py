@@ -31,7 +31,10 @@ class Result(msgspec.Struct, frozen=True):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """An expectation judged: `value`, of `values` (one a seed) the median or the worst."""
+    """An expectation judged: `value`, of `values` (one a seed) the median or the worst.
+
+    One that cannot be judged, as the sentence says, is not met, and its value is NaN.
+    """
 
     met: bool
     value: float
@@ -221,7 +224,14 @@ class RatioAtLeast(Expectation, frozen=True, tag="ratio_at_least"):
         return f"{self.series} {place(self.at)} as a multiple of that of {self.other}"
 
     def measure(self, result: Result, others: Others) -> float:
-        there = np.median([reduce(r, self.series, self.at) for r in others(self.other)])
+        # A seed of the other that diverged is the hardest to compare with.
+        worst = np.inf if self.side == "≥" else 0.0
+        there = np.median(
+            [
+                worst if r.status == "diverged" else reduce(r, self.series, self.at)
+                for r in others(self.other)
+            ]
+        )
         here = reduce(result, self.series, self.at)
         if there == 0:
             return np.inf if here > 0 else np.nan
