@@ -1,11 +1,14 @@
 """Phase diagrams."""
 
+import msgspec
 import numpy as np
 import pytest
 
 import flattest as ft
 from flattest.cli import main
 from flattest.errors import FlattestError
+from flattest.experiments.challenge import Challenge
+from flattest.experiments.training import Training
 from flattest.plots.sweep import phase_diagrams
 from flattest.store import Store
 from flattest.sweep import SETTINGS, Axis, axis, sweep
@@ -20,13 +23,25 @@ SETUP = ft.Setup(
 )
 
 
+def lab(folder):
+    """A file with a setup of two seeds."""
+    file = folder / "lab.py"
+    file.write_text(
+        "import flattest as ft\n\ndef setup():\n    return ft.Setup(name='a', n=9, seeds=2, "
+        "distribution=ft.Xor(4), model=ft.MLP(5), algorithm=(ft.gd(0.1, epochs=1),))\n"
+    )
+    return file
+
+
 def test_ranges_are_cut_evenly_in_the_logarithm_and_whole_where_they_must_be():
     assert axis("n=50:800:5") == Axis("n", (50, 100, 200, 400, 800))
     assert axis("rho=0.05,0.1") == Axis("rho", (0.05, 0.1))
     assert len(axis("d=10:60").values) == 6
 
 
-@pytest.mark.parametrize("text", ["n", "n=", "n=9:3", "n=-1,2", "n=1:2:3:4"])
+@pytest.mark.parametrize(
+    "text", ["n", "n=", "n=9:3", "n=-1,2", "n=1:2:3:4", "n=5:inf", "n=5:9:nan"]
+)
 def test_what_is_no_range_is_refused(text):
     with pytest.raises(FlattestError, match="is no axis"):
         axis(text)
@@ -66,10 +81,37 @@ def test_one_setting_cannot_be_both_axes(tmp_path):
     ],
 )
 def test_the_command_takes_one_setting_after_each_over(over, sentence, tmp_path, capsys):
-    file = tmp_path / "lab.py"
-    file.write_text(
-        "import flattest as ft\n\ndef setup():\n    return ft.Setup(name='a', n=9, "
-        "distribution=ft.Xor(4), model=ft.MLP(5), algorithm=(ft.gd(0.1, epochs=1),))\n"
-    )
+    file = lab(tmp_path)
     assert main(["sweep", f"{file}:setup", *over, "--store", str(tmp_path / "s")]) == 2
     assert sentence in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["judge", "sweep"])
+def test_runs_that_fail_are_not_passed_over(command, tmp_path, capsys, monkeypatch):
+    def execute(self, seed, claim):
+        raise FlattestError("The lamp is out.")
+
+    monkeypatch.setattr(Training, "execute", execute)
+    monkeypatch.setattr(Challenge, "execute", execute)
+    monkeypatch.chdir(tmp_path)
+    file = lab(tmp_path)
+    over = ["--over", "n=8,9", "--over", "d=4,5", "--seeds", "1"] if command == "sweep" else []
+    assert main([command, f"{file}:setup", *over, "--workers", "1"]) == 1
+    said = "4 runs have no result" if over else "2 of 2 runs failed: The lamp is out."
+    assert said in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"algorithm": ft.gd(0.1, epochs=1)},
+        {"distribution": ft.xor(9, 4)},
+        {"distribution": "xor"},
+        {"n": 20.5},
+        {"loss": "mse"},
+    ],
+)
+def test_a_setup_refuses_what_is_of_the_wrong_kind(change):
+    (name,) = change
+    with pytest.raises(FlattestError, match=f"A setup's {name} cannot be this"):
+        msgspec.structs.replace(SETUP, **change)

@@ -21,7 +21,7 @@ from flattest import runner
 from flattest.experiments import Experiment, VariantName
 from flattest.experiments.expectations import Result, tail
 from flattest.experiments.setup import Setup, experiments_of
-from flattest.store import Store
+from flattest.store import Store, StoredRun
 
 # A search has gone down far enough at this multiple of the least that is known to be possible.
 COMPARABLE = 1.1
@@ -76,12 +76,27 @@ def answer(
     setup: Setup, roles: dict[str, Experiment], variant: VariantName, store: Store
 ) -> Answer:
     """The answer from the runs that the store has."""
-    found = {role: runner.results(e, variant, store) for role, e in roles.items()}
+    runs = {role: runner.stored(e, variant, store) for role, e in roles.items()}
+    found = {role: [runner.result(r) for r in own if r.done] for role, own in runs.items()}
     reached = reach(found["algorithm"], setup)
-    challenged = judge_challenges(found["challenge"], setup.generalizes, reached)
-    trained = judge_runs(found["algorithm"], setup.generalizes)
-    baseline = judge_runs(found["baseline"], setup.generalizes) if "baseline" in found else None
-    return Answer(setup.name, scenario(challenged, trained), challenged, trained, baseline)
+    findings = {
+        role: judge_challenges(results, setup.generalizes, reached)
+        if role == "challenge"
+        else judge_runs(results, setup.generalizes)
+        for role, results in found.items()
+    }
+    findings = {role: _with_failures(findings[role], runs[role]) for role in findings}
+    halves = findings["challenge"], findings["algorithm"]
+    return Answer(setup.name, scenario(*halves), *halves, findings.get("baseline"))
+
+
+def _with_failures(finding: Finding, runs: Sequence[StoredRun]) -> Finding:
+    """The finding, which is on the runs that have a result, with why the others have none."""
+    failed = [run for run in runs if run.status in ("failed", "broken")]
+    if not failed:
+        return finding
+    sentence = f"{finding.sentence} {len(failed)} of {len(runs)} runs failed: {failed[0].sentence}"
+    return msgspec.structs.replace(finding, sentence=sentence)
 
 
 def scenario(flattest: Finding, algorithm: Finding) -> str:
@@ -106,7 +121,7 @@ def judge_runs(results: Sequence[Result], generalizes: float) -> Finding:
     least that of guessing.
     """
     if not results:
-        return Finding(None, np.nan, 0.0, 1.0, "No runs; run them first.")
+        return Finding(None, np.nan, 0.0, 1.0, "No run has a result.")
     errors = [_test_error(result) for result in results]
     low, high = interval(errors)
     holds = True if high <= generalizes else False if low > generalizes else None
@@ -168,7 +183,7 @@ def _is_own(setup: Setup) -> bool:
 def judge_challenges(results: Sequence[Result], generalizes: float, reached: Reach) -> Finding:
     """Whether all flattest minimizers generalize, as far as the challenges tell."""
     if not results:
-        return Finding(None, np.nan, 0.0, 1.0, "No challenges; run them first.")
+        return Finding(None, np.nan, 0.0, 1.0, "No challenge has a result.")
     errors = [result["test_error"].item() for result in results]
     low, high = interval(errors)
     mean = float(np.mean(errors))

@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -44,13 +44,17 @@ class Axis(msgspec.Struct, frozen=True):
 
 
 class Diagram(msgspec.Struct, frozen=True):
-    """Mean test error over seeds, `error[i][j]` at y.values[i] and x.values[j]; NaN if not run."""
+    """Mean test error over seeds, `error[i][j]` at y.values[i] and x.values[j]; NaN if not run.
+
+    `missing` runs, over all cells, have no result: the means are those of the others.
+    """
 
     setup: str
     x: Axis
     y: Axis
     seeds: int
     error: tuple[tuple[float, ...], ...]
+    missing: int = 0
 
 
 def axis(text: str) -> Axis:
@@ -62,6 +66,8 @@ def axis(text: str) -> Axis:
     try:
         numbers = [float(v) for v in values.replace(":", ",").split(",")]
     except ValueError:
+        numbers = []
+    if not all(map(math.isfinite, numbers)):
         numbers = []
     if ":" in values and len(numbers) in (2, 3) and 0 < numbers[0] < numbers[1]:
         count = round(numbers[2]) if len(numbers) == 3 else 6
@@ -103,22 +109,11 @@ def sweep(
 ) -> Diagram:
     """Run what is not done of the grid, and read the diagram from the store."""
     grid = cells(setup, x, y, seeds)
-    runner.run(grid.values(), "full", store, None, workers, scheduler, preload=preload)
-    return read(setup, x, y, seeds, grid, store)
-
-
-def read(
-    setup: Setup,
-    x: Axis,
-    y: Axis,
-    seeds: int,
-    grid: Mapping[tuple[int, int], Experiment],
-    store: Store,
-) -> Diagram:
-    error = [
+    judged = runner.run(grid.values(), "full", store, None, workers, scheduler, preload=preload)
+    error = tuple(
         tuple(_error(grid[i, j], store) for j in range(len(x.values))) for i in range(len(y.values))
-    ]
-    return Diagram(setup.name, x, y, seeds, tuple(error))
+    )
+    return Diagram(setup.name, x, y, seeds, error, sum(found.missing for found in judged))
 
 
 def _error(e: Experiment, store: Store) -> float:

@@ -2,6 +2,7 @@
 
 Settings that can be varied: n, d, width, epochs, lr, rho. A range is cut evenly in the logarithm.
 The runs are kept: the same command goes on where it stopped, and a finer grid reuses its points.
+The exit code is 0 when every run of the grid has a result, else 1.
 
 Examples:
 
@@ -69,8 +70,14 @@ def command(
     ]
     name = "-".join(dict.fromkeys(d.setup for d in diagrams))
     paths = save(phase_diagrams(diagrams), out, f"{name}-{x.setting}-{y.setting}")
+    missing = sum(diagram.missing for diagram in diagrams)
     if as_json:
         print_json(diagrams)
     else:
-        console().print("\n".join(map(str, paths)))
-    return 0
+        lines = [*map(str, paths), *([_incomplete(missing)] if missing else [])]
+        console().print("\n".join(lines), markup=False)
+    return 1 if missing else 0
+
+
+def _incomplete(missing: int) -> str:
+    return f"{missing} runs have no result; `flattest status 'sweep/*'` says why."

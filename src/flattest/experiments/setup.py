@@ -54,6 +54,8 @@ class Setup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     log: Log = Log()
 
     def __post_init__(self) -> None:
+        for field in msgspec.structs.fields(self):
+            _check_kind(field, getattr(self, field.name))
         if not self.name or "/" in self.name:
             raise FlattestError(f"A setup needs a name without a slash, not {self.name!r}.")
         if not self.algorithm:
@@ -98,6 +100,15 @@ class Setup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
             return ()
         kind = AtMost if generalizing else AtLeast
         return (kind(series="test_error", at="tail", value=self.generalizes),)
+
+
+def _check_kind(field: msgspec.structs.FieldInfo, value: object) -> None:
+    """Refuse what the store could not keep and read back as what the field is."""
+    try:
+        msgspec.convert(msgspec.to_builtins(value), field.type)
+    except (TypeError, msgspec.ValidationError) as error:
+        kind = type(value).__name__
+        raise FlattestError(f"A setup's {field.name} cannot be this {kind}: {error}.") from error
 
 
 QUESTIONS = {
