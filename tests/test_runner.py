@@ -117,6 +117,17 @@ def test_what_an_expectation_compares_with_is_run_too(store, monkeypatch):
     assert [run.label for run in store.runs()] == ["t/a:quick", "t/b:quick"]
 
 
+def test_what_cannot_be_judged_is_not_met_and_the_rest_is_judged(store, monkeypatch):
+    bad = experiment_of("t/bad", Failing(), 1)
+    compared = RatioAtLeast(other="t/bad", series="square", ratio=1)
+    e = experiment_of("t/a", Square(), 1, AtMost(series="square", value=9), compared)
+    monkeypatch.setattr(runner, "experiment", {"t/bad": bad}.__getitem__)
+    (judgement,) = runner.run([e], "quick", store, workers=1)
+    assert [verdict.met for verdict in judgement.verdicts] == [True, False]
+    assert "t/bad has not been run" in judgement.verdicts[1].sentence
+    assert not judgement.met
+
+
 def test_a_failed_run_is_recorded_does_not_stop_the_others_and_is_tried_again(store):
     bad = experiment_of("t/bad", Failing(), 1)
     good = experiment_of("t/good", Square(), 1, AtMost(series="square", value=9))

@@ -9,6 +9,7 @@ once, and the results are those of an undisturbed run.
 import contextlib
 import fnmatch
 import logging
+import math
 import os
 import signal
 import threading
@@ -31,7 +32,7 @@ from flattest.experiments import (
     experiment,
     matching,
 )
-from flattest.experiments.expectations import Result, Verdict
+from flattest.experiments.expectations import Expectation, Others, Result, Verdict
 from flattest.store import LeaseLost, Row, Store, StoredRun, StoreError, available_cores, run_key
 
 POLL = 0.5  # seconds between two looks at the store
@@ -111,12 +112,10 @@ def plan(
     chosen: Iterable[Experiment], variant: VariantName, store: Store, seeds: int | None = None
 ) -> list[Job]:
     """The runs that are not done, each once, asked for in the store; the longest first."""
-    if seeds is not None and seeds < 1:
-        raise FlattestError(f"The number of seeds must be at least 1, not {seeds}.")
     jobs: dict[str, Job] = {}
     for e in chosen:
         v = e.variant(variant)
-        for seed in range(seeds or v.seeds):
+        for seed in range(v.count(seeds)):
             job = Job(v.task, seed, e.name if variant == "full" else f"{e.name}:quick")
             key = store.add(job.task, seed, job.label)
             found = store.run(key)
@@ -367,7 +366,10 @@ def result(found: StoredRun) -> Result:
 
 
 def judge(e: Experiment, variant: VariantName, store: Store, seeds: int | None = None) -> Judgement:
-    """Judge an experiment on the runs that are done; none are started."""
+    """Judge an experiment on the runs that are done; none are started.
+
+    An expectation that cannot be judged, such as a comparison with what was not run, is not met.
+    """
 
     def others(name: str) -> Sequence[Result]:
         found = results(experiment(name), variant, store, seeds)
@@ -378,7 +380,14 @@ def judge(e: Experiment, variant: VariantName, store: Store, seeds: int | None =
     runs = stored(e, variant, store, seeds)
     here = [result(found) for found in runs if found.done]
     v = e.variant(variant)
-    verdicts = tuple(x.judge(here, others) for x in v.expectations) if here else ()
-    missing = (seeds or v.seeds) - len(here)
+    verdicts = tuple(verdict(x, here, others) for x in v.expectations) if here else ()
+    missing = v.count(seeds) - len(here)
     met = missing == 0 and all(verdict.met for verdict in verdicts)
     return Judgement(e.name, variant, e.key, e.claim, met, tuple(runs), missing, verdicts)
+
+
+def verdict(expected: Expectation, here: Sequence[Result], others: Others) -> Verdict:
+    try:
+        return expected.judge(here, others)
+    except FlattestError as error:
+        return Verdict(False, math.nan, expected.threshold, str(error))

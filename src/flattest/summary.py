@@ -6,7 +6,6 @@ import msgspec
 import numpy as np
 
 from flattest import runner
-from flattest.errors import FlattestError
 from flattest.experiments import Experiment, VariantName
 from flattest.experiments.expectations import Result, Verdict, tail
 from flattest.store import Store
@@ -73,18 +72,8 @@ def _summary(
         machine="" if made is None else f"{made.machine}, {made.cores} cores",
         commit="" if made is None else made.commit,
         measured=_measured(results),
-        verdicts=_verdicts(e, variant, store, seeds),
+        verdicts=runner.judge(e, variant, store, seeds).verdicts,
     )
-
-
-def _verdicts(
-    e: Experiment, variant: VariantName, store: Store, seeds: int | None
-) -> tuple[Verdict, ...]:
-    try:
-        return runner.judge(e, variant, store, seeds).verdicts
-    except FlattestError as error:
-        # A comparison with an experiment that has no runs is not met, and says so.
-        return (Verdict(False, np.nan, np.nan, str(error)),)
 
 
 def _measured(results: Sequence[Result]) -> dict[str, Spread]:
@@ -110,9 +99,21 @@ def _row(s: Summary) -> str:
     ]
     trouble = ", ".join(f"{n} {status}" for status, n in s.statuses.items() if status != "finished")
     seeds = f"{s.seeds} ({trouble})" if trouble else f"{s.seeds}"
-    verdict = "yes" if s.met else "no: " + " ".join(v.sentence for v in s.verdicts if not v.met)
-    row = [s.experiment.partition("/")[2], s.claim, seeds, *cells, f"{s.seconds:.0f} s", verdict]
+    row = [
+        s.experiment.partition("/")[2],
+        s.claim,
+        seeds,
+        *cells,
+        f"{s.seconds:.0f} s",
+        _verdict(s),
+    ]
     return f"| {' | '.join(row)} |"
+
+
+def _verdict(s: Summary) -> str:
+    if not s.verdicts:
+        return "nothing is expected"
+    return "yes" if s.met else "no: " + " ".join(v.sentence for v in s.verdicts if not v.met)
 
 
 def _cell(spread: Spread | None) -> str:

@@ -1,6 +1,7 @@
 """Summarize what the runs came to: medians and ranges over seeds, as a table or JSON.
 
-The last tenth of every series counts, its median; over seeds, median and range.
+The last tenth of every series counts, its median; over seeds, median and range. Experiments without
+finished runs are left out. The exit code is 0 when what is expected of the others is met, else 1.
 
 Examples:
 

@@ -105,9 +105,15 @@ class Variant(msgspec.Struct, Generic[T], frozen=True, forbid_unknown_fields=Tru
         if self.seeds < 1:
             raise FlattestError(f"An experiment needs at least one seed, not {self.seeds}.")
 
+    def count(self, seeds: int | None = None) -> int:
+        """How many seeds: its own number, unless another is asked for."""
+        if seeds is not None and seeds < 1:
+            raise FlattestError(f"The number of seeds must be at least 1, not {seeds}.")
+        return self.seeds if seeds is None else seeds
+
     def keys(self, seeds: int | None = None) -> list[str]:
         """The keys of its runs, one for each seed."""
-        return [run_key(self.task, seed) for seed in range(seeds or self.seeds)]
+        return [run_key(self.task, seed) for seed in range(self.count(seeds))]
 
     @property
     def needs(self) -> set[str]:

@@ -2,6 +2,7 @@
 
 import functools
 import hashlib
+import math
 from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -295,7 +296,9 @@ def _verdicts(e: Experiment, variant: VariantName, store: Store) -> list[Verdict
         judged = runner.judge(e, variant, store)
     except Exception as error:
         return [VerdictView(None, str(error))]
-    return [VerdictView(v.met, v.sentence) for v in judged.verdicts]
+    return [
+        VerdictView(None if math.isnan(v.value) else v.met, v.sentence) for v in judged.verdicts
+    ]
 
 
 def _row(row: Row, variant: VariantName, names: dict[str, str], store: Store) -> Table1Row:
