@@ -215,7 +215,7 @@ def test_export_to_tensorboard_can_be_read_by_it(capsys, panels):
     loader = pytest.importorskip("tensorboard.backend.event_processing.event_file_loader")
     run_quietly(capsys, "fig1a", "--seeds", "1")
     assert flattest(capsys, "export", "--format", "tensorboard", "--out", "tb")[0] == 0
-    (file,) = Path("tb/p/fig1a-quick/seed0").iterdir()
+    (file,) = Path("tb/p/fig1a-quick").glob("seed0-*/*")
     events = [e for e in loader.LegacyEventFileLoader(str(file)).Load() if e.summary.value]
     read = [(e.step, v.simple_value) for e in events for v in e.summary.value if v.tag == "square"]
     assert read == [(0, 0.0), (1, 1.0), (2, 4.0)]
@@ -243,6 +243,10 @@ def nothing():
     pass
 
 
+def empty_store():
+    Store.create("out/store")
+
+
 BAD_INPUT = {
     "unknown command": (nothing, ["rum"], "Unknown command 'rum'; valid are:"),
     "unknown panel": (nothing, ["run", "fig1c"], "the nearest are fig1"),
@@ -254,9 +258,13 @@ BAD_INPUT = {
     "unwritable store": (no_folder, ["run", "fig1a"], "Cannot write out/store"),
     "both variants": (nothing, ["run", "fig1a", "--quick", "--full"], "exclude each other"),
     "no seeds": (nothing, ["run", "fig1a", "--seeds", "0"], "at least 1"),
-    "unknown run": (lambda: Store.create("out/store"), ["show", "abc"], "0 runs have a key"),
-    "bad seed": (lambda: Store.create("out/store"), ["show", "fig1a@x"], "EXPERIMENT@SEED"),
-    "nothing to export": (lambda: Store.create("out/store"), ["export"], "no runs to export"),
+    "no seeds to plot": (empty_store, ["plot", "fig1a", "--seeds", "0"], "at least 1"),
+    "no seeds to summarize": (empty_store, ["summary", "fig1a", "--seeds", "-1"], "at least 1"),
+    "unknown run": (empty_store, ["show", "abc"], "0 runs have a key"),
+    "bad seed": (empty_store, ["show", "fig1a@x"], "EXPERIMENT@SEED"),
+    "no decimal seed": (empty_store, ["show", "fig1a@²"], "EXPERIMENT@SEED"),
+    "nothing to export": (empty_store, ["export"], "no runs to export"),
+    "no port": (empty_store, ["serve", "--port", "99999"], "from 0 to 65535, not 99999."),
 }
 
 

@@ -298,6 +298,7 @@ def test_a_stray_folder_is_listed_as_broken_and_can_be_asked_for(store):
     (store.folder(key) / "spec.json").write_bytes(b"{")
     (stray,) = Store.open(store.root).runs()
     assert (stray.key, stray.status) == (key, "broken")
+    assert Store.open(store.root).find(key[:6]) == stray
     store.add(Task(), 5, "paper/fig1")
     assert [(run.seed, run.status) for run in store.runs()] == [(5, "pending")]
 

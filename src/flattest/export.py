@@ -111,7 +111,10 @@ def tables(
 
 
 def to_tensorboard(runs: Sequence[StoredRun], folder: Path) -> list[Path]:
-    """One folder of event files a run, each series a scalar at the epochs (or rows) it has."""
+    """One folder of event files a run, each series a scalar at the epochs (or rows) it has.
+
+    Its name has the beginning of the run's key: runs of an edited setup share label and seed.
+    """
     try:
         from tensorboard.compat.proto.event_pb2 import Event
         from tensorboard.compat.proto.summary_pb2 import Summary
@@ -120,7 +123,7 @@ def to_tensorboard(runs: Sequence[StoredRun], folder: Path) -> list[Path]:
         raise missing_extra("TensorBoard", "tensorboard") from None
     paths = []
     for run in runs:
-        paths.append(folder / run.label.replace(":", "-") / f"seed{run.seed}")
+        paths.append(folder / run.label.replace(":", "-") / f"seed{run.seed}-{run.key[:10]}")
         writer = EventFileWriter(str(paths[-1]))
         for name, step, value in scalars(run):
             summary = Summary(value=[Summary.Value(tag=name, simple_value=value)])

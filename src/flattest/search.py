@@ -251,7 +251,7 @@ class _Smoothed(MLP, frozen=True, kw_only=True):
 def _interpolator(problem: _Problem, start: Params | int):
     theta = problem.flatten(problem.starting_point(start))
     theta = _retract(problem, theta, iterations=500)
-    if problem.error(theta) > INTERPOLATES:
+    if not problem.error(theta) <= INTERPOLATES:  # an error that is not a number is too large
         raise NoInterpolator(
             f"No interpolator was found from this start (error {problem.error(theta):.1e} after "
             f"Gauss–Newton); {problem.data.n} points may need a wider network or another start."

@@ -13,6 +13,7 @@ Examples:
 from typing import Annotated
 
 import tyro
+from rich.markup import escape
 from rich.table import Table
 
 from flattest.cli._answers import cell
@@ -59,7 +60,9 @@ def read_setup(reference: str) -> Setup:
 
 
 def table(found: Answer) -> Table:
-    shown = Table(title=f"{found.setup}: {found.scenario}", show_header=False, show_lines=True)
+    shown = Table(
+        title=escape(f"{found.setup}: {found.scenario}"), show_header=False, show_lines=True
+    )
     shown.add_row("All flattest minimizers generalize", cell(found.flattest_generalize))
     shown.add_row("The algorithm generalizes", cell(found.algorithm_generalizes))
     if found.baseline_generalizes is not None:

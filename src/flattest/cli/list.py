@@ -7,6 +7,7 @@ Examples:
     flattest list fig4b --json    the whole spec; edited in a file, `flattest run` takes it
 """
 
+from rich.markup import escape
 from rich.table import Table
 
 from flattest.cli._options import Json, Patterns, console, print_json
@@ -27,6 +28,6 @@ def table(chosen: list[Experiment]) -> Table:
     for e in chosen:
         seeds = f"{e.quick.seeds} / {e.full.seeds}"
         expected = f"{len(e.quick.expectations)} / {len(e.full.expectations)}"
-        grid.add_row(e.name, e.figure, e.claim, seeds, expected)
+        grid.add_row(*map(escape, (e.name, e.figure, e.claim, seeds, expected)))
     grid.caption = "seeds and expectations: quick / full" if chosen else "no experiments"
     return grid

@@ -71,7 +71,7 @@ def selected(patterns: tuple[str, ...]) -> list[Experiment]:
 
 def text(judgement: Judgement) -> str:
     """The judgement as lines: the claim, then every expectation with its evidence."""
-    name = f"[bold]{judgement.experiment}[/] ({judgement.variant})"
+    name = f"[bold]{escape(judgement.experiment)}[/] ({judgement.variant})"
     lines = [f"{mark(judgement.met)} {name}: {escape(judgement.claim)}"]
     lines += [f"  {mark(verdict.met)} {escape(verdict.sentence)}" for verdict in judgement.verdicts]
     lines += [

@@ -15,6 +15,7 @@ from typing import Annotated
 import msgspec
 import numpy as np
 import tyro
+from rich.markup import escape
 from rich.table import Table
 
 from flattest.cli._options import (
@@ -53,7 +54,7 @@ def command(
 def named(name: str, full: bool) -> str:
     """The key of EXPERIMENT@SEED."""
     panel, _, seed = name.partition("@")
-    if not seed.isdigit():
+    if not seed.isdecimal():
         raise FlattestError(f"A run is named EXPERIMENT@SEED with a number as seed, not {name!r}.")
     return run_key(experiment(panel).variant(variant_name(False, full)).task, int(seed))
 
@@ -72,7 +73,7 @@ def everything(run: StoredRun) -> dict:
 
 def show(run: StoredRun) -> None:
     screen = console()
-    screen.print(f"[bold]{run.label}[/], seed {run.seed}, run {run.key}: {run.status}")
+    screen.print(f"[bold]{escape(run.label)}[/], seed {run.seed}, run {run.key}: {run.status}")
     if run.sentence:
         screen.print(run.sentence, markup=False)
     if run.status == "broken":

@@ -53,9 +53,10 @@ def table(runs: list[StoredRun]) -> Table:
         "run", "experiment", "seed", "status", "done", "time", "", box=None, pad_edge=False
     )
     for run in runs:
-        status = f"[{COLOURS[run.status]}]{run.status}[/]"
+        # A status that is not ours was written by another version.
+        status = f"[{COLOURS.get(run.status, 'red')}]{escape(run.status)}[/]"
         done = f"{100 * run.progress:.0f} %"
-        row = (run.key[:10], run.label, str(run.seed), status, done, duration(run.seconds))
+        row = (run.key[:10], escape(run.label), str(run.seed), status, done, duration(run.seconds))
         grid.add_row(*row, escape(run.sentence))
     counts = Counter(run.status for run in runs)
     grid.caption = ", ".join(f"{n} {status}" for status, n in counts.items()) or "no runs"

@@ -168,11 +168,13 @@ class Server:
         self.answers = Answers(policy)
         self.found = self.answers.found
         self.links: set[asyncio.Transport] = set()
+        if not 0 <= port <= 65_535:
+            raise FlattestError(f"A port is a number from 0 to 65535, not {port}.")
         try:
             self.socket = socket.create_server((HOST, port), backlog=128)
-        except (OSError, OverflowError) as error:
+        except OSError as error:
             raise FlattestError(
-                f"Cannot listen on port {port}: {error}; choose another with --port."
+                f"Cannot listen on port {port}: {error.strerror}; choose another with --port."
             ) from error
         self.port: int = self.socket.getsockname()[1]
 

@@ -246,10 +246,14 @@ class Store:
         specs = (self.root / "runs").glob("*/spec.json")
         return [spec.parent for spec in specs if spec.parent.name not in known]
 
+    def _rows(self) -> list[Row]:
+        """The index, and a row for each folder that is not in it."""
+        rows = self.index.rows()
+        return rows + [row_of(folder) for folder in self.strangers(rows)]
+
     def runs(self) -> list[StoredRun]:
         """Every run, broken ones marked, by label and seed."""
-        rows = self.index.rows()
-        return [self.stored(row) for row in rows + [row_of(f) for f in self.strangers(rows)]]
+        return [self.stored(row) for row in self._rows()]
 
     def run(self, key: str) -> StoredRun | None:
         row = self.index.row(key)
@@ -257,7 +261,7 @@ class Store:
 
     def find(self, prefix: str) -> StoredRun:
         """The one run whose key begins with `prefix`."""
-        found = [row for row in self.index.rows() if row.key.startswith(prefix)]
+        found = [row for row in self._rows() if row.key.startswith(prefix)]
         if len(found) != 1:
             few = ", ".join(row.key for row in found[:5])
             raise FlattestError(
