@@ -1,17 +1,19 @@
 """What the runs of an experiment came to, small enough to commit: store → JSON and Markdown."""
 
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 
 import msgspec
 import numpy as np
 
 from flattest import runner
-from flattest.experiments import Experiment, VariantName
+from flattest.experiments import Experiment, Task, VariantName
 from flattest.experiments.expectations import Result, Verdict, tail
 from flattest.store import Store
 
-# What is summarized of a series that has it: the median of its last tenth.
+# What is summarized of a series of training that has it: the median of its last tenth.
 MEASURES = ("train_loss", "sharpness", "bound", "test_error", "test_loss")
+TRAINING_COLUMNS = ("sharpness", "bound", "test_error", "test_loss")
 
 
 class Spread(msgspec.Struct, frozen=True):
@@ -23,7 +25,10 @@ class Spread(msgspec.Struct, frozen=True):
 
 
 class Summary(msgspec.Struct, frozen=True):
-    """One experiment at one scale. `seconds` is the time of one run, the median over seeds."""
+    """One experiment at one scale. `seconds` is the time of one run, the median over seeds.
+
+    `measured` is what the task names, None where a seed has no such number.
+    """
 
     experiment: str
     figure: str
@@ -35,7 +40,7 @@ class Summary(msgspec.Struct, frozen=True):
     seconds: float
     machine: str
     commit: str
-    measured: dict[str, Spread]
+    measured: dict[str, Spread | None]
     verdicts: tuple[Verdict, ...]
 
     @property
@@ -71,43 +76,55 @@ def _summary(
         seconds=float(np.median([run.seconds for run in found])),
         machine="" if made is None else f"{made.machine}, {made.cores} cores",
         commit="" if made is None else made.commit,
-        measured=_measured(results),
+        measured=_measured(e.variant(variant).task, results),
         verdicts=runner.judge(e, variant, store, seeds).verdicts,
     )
 
 
-def _measured(results: Sequence[Result]) -> dict[str, Spread]:
-    common = set.intersection(*(set(result.series) for result in results))
-    spreads = {}
-    for name in MEASURES:
-        if name in common:
-            values = [tail(result[name]) for result in results]
-            spreads[name] = Spread(*map(float, (np.median(values), min(values), max(values))))
-    return spreads
+def _measured(task: Task, results: Sequence[Result]) -> dict[str, Spread | None]:
+    rows = [task.measures(result.series) or _ends(result) for result in results]
+    names = [name for name in rows[0] if all(name in row for row in rows)]
+    return {name: _spread([row[name] for row in rows]) for name in names}
+
+
+def _ends(result: Result) -> dict[str, float]:
+    return {name: tail(result[name]) for name in MEASURES if name in result.series}
+
+
+def _spread(values: Sequence[float]) -> Spread | None:
+    if not np.isfinite(values).all():
+        return None
+    return Spread(*map(float, (np.median(values), min(values), max(values))))
 
 
 def markdown(summaries: Iterable[Summary]) -> str:
-    """A table, one row an experiment: what was measured and whether it is what was expected."""
-    columns = "panel|claim|seeds|sharpness|bound|test error|test loss|time a run|as expected"
-    head = [f"| {columns.replace('|', ' | ')} |", "| --- " * (columns.count("|") + 1) + "|"]
-    return "\n".join([*head, *map(_row, summaries)]) + "\n"
+    """A row an experiment, what was measured and whether it is what was expected; a table for each
+    kind of measures."""
+    tables = groupby(summaries, key=_columns)
+    return "\n".join(_table(columns, rows) for columns, rows in tables)
 
 
-def _row(s: Summary) -> str:
-    cells = [
-        _cell(s.measured.get(name)) for name in ("sharpness", "bound", "test_error", "test_loss")
-    ]
+def _columns(s: Summary) -> tuple[str, ...]:
+    return TRAINING_COLUMNS if set(s.measured) <= set(MEASURES) else tuple(s.measured)
+
+
+def _table(columns: Sequence[str], summaries: Iterable[Summary]) -> str:
+    told = [name.replace("_", " ") for name in columns]
+    names = ["panel", "claim", "seeds", *told, "time a run", "as expected"]
+    head = [_line(names), "| --- " * len(names) + "|"]
+    return "\n".join([*head, *(_row(s, columns) for s in summaries)]) + "\n"
+
+
+def _row(s: Summary, columns: Sequence[str]) -> str:
+    cells = [_cell(s.measured.get(name)) for name in columns]
     trouble = ", ".join(f"{n} {status}" for status, n in s.statuses.items() if status != "finished")
     seeds = f"{s.seeds} ({trouble})" if trouble else f"{s.seeds}"
-    row = [
-        s.experiment.partition("/")[2],
-        s.claim,
-        seeds,
-        *cells,
-        f"{s.seconds:.0f} s",
-        _verdict(s),
-    ]
-    return f"| {' | '.join(row)} |"
+    panel = s.experiment.partition("/")[2]
+    return _line([panel, s.claim, seeds, *cells, f"{s.seconds:.0f} s", _verdict(s)])
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 def _verdict(s: Summary) -> str:
@@ -117,7 +134,7 @@ def _verdict(s: Summary) -> str:
 
 
 def _cell(spread: Spread | None) -> str:
-    if spread is None or not np.isfinite(spread.median):
+    if spread is None:
         return "–"
     if spread.low == spread.high:
         return f"{spread.median:.4g}"

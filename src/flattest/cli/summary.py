@@ -1,12 +1,14 @@
 """Summarize what the runs came to: medians and ranges over seeds, as a table or JSON.
 
-The last tenth of every series counts, its median; over seeds, median and range. Experiments without
-finished runs are left out. The exit code is 0 when what is expected of the others is met, else 1.
+Of a training run the last tenth of every series counts, its median; of other tasks what they name.
+Over seeds, median and range. Experiments without finished runs are left out. The exit code is 0
+when what is expected of the others is met, else 1.
 
 Examples:
 
     flattest summary 'wen2023/*'                          quick runs, a Markdown table
     flattest summary 'wen2023/*' --full --json            everything, for a program
+    flattest summary 'vardhan2026/*' --full               rank correlations, fitted exponents
 """
 
 from flattest.cli._options import (

@@ -39,6 +39,7 @@ from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar, Union
 
 import msgspec
+import numpy as np
 
 from flattest.errors import FlattestError
 from flattest.experiments.expectations import AnyExpectation
@@ -78,6 +79,13 @@ class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     def execute(self, seed: int, claim: Claim) -> Outcome:
         """Do the work, telling `claim` of progress and resuming from what is in its scratch."""
         raise NotImplementedError
+
+    def measures(self, series: Mapping[str, np.ndarray]) -> Mapping[str, float]:
+        """What a summary tells of one seed's series, by column; NaN where it has no meaning.
+
+        Where a task names nothing, the ends of the series of training are told.
+        """
+        return {}
 
 
 class Computed(Task, frozen=True):

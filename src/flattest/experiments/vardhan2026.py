@@ -1,7 +1,8 @@
 """vardhan2026: the scatter of flatness against population loss (section 6), and the scaling laws.
 
-    flattest run 'vardhan2026/*'            minutes; the paper took 5 hours
-    flattest plot 'vardhan2026/*'
+    flattest run 'vardhan2026/*' --full     minutes; the paper took 5 hours
+    flattest summary 'vardhan2026/*' --full
+    flattest plot 'vardhan2026/*' --full
 
 The paper's copy lost d, n, m, r, the grid of ρ, the noise and the number of seeds. Chosen here:
 d = 100, n = 200, m = 400, r = 10 indices with coefficients 1/r, 15 values of ρ log-spaced in
@@ -37,6 +38,13 @@ def flattest_outer_weights(W, data: Dataset, name: str, weights=None) -> Interpo
     return flattest_interpolator(phi, data.y, norm_exponent(name), weights)
 
 
+def rank_correlation(x: np.ndarray, y: np.ndarray) -> float:
+    """Spearman's; NaN where one of the two is constant."""
+    from scipy.stats import spearmanr  # slow to import, and rarely needed
+
+    return float(spearmanr(x, y).statistic) if np.ptp(x) > 0 < np.ptp(y) else np.nan
+
+
 class Scatter(Computed, frozen=True, tag="vardhan2026/scatter"):
     """Figures 2–4: for each ρ, unit inner weights of correlation exactly ρ and their flattest a.
 
@@ -62,6 +70,23 @@ class Scatter(Computed, frozen=True, tag="vardhan2026/scatter"):
         points = [self._point(rho, data, fresh, seed) for rho in grid]
         series = {name: np.array([point[name] for point in points]) for name in points[0]}
         return {"correlation": grid, "misalignment": 1 - grid, **series}
+
+    def measures(self, series: Mapping[str, np.ndarray]) -> Mapping[str, float]:
+        """Rank correlations over ρ, and flatness and loss at the ends of the grid and between."""
+        flatness, rho = series["flatness"], series["correlation"]
+        # 12 decimals: what is 0 to rounding (Figure 4b) has no ranks.
+        loss = np.round(series["population_loss"], 12) + 0.0
+        return {
+            "−ρ ↔ flatness": rank_correlation(-rho, flatness),
+            "−ρ ↔ loss": rank_correlation(-rho, loss),
+            "flatness ↔ loss": rank_correlation(flatness, loss),
+            "flatness, least ρ": flatness[0],
+            "least flatness": flatness.min(),
+            "flatness, largest ρ": flatness[-1],
+            "loss, least ρ": loss[0],
+            "loss of the flattest": loss[flatness.argmin()],
+            "loss, largest ρ": loss[-1],
+        }
 
     def _point(self, rho: float, data: Dataset, fresh, seed: int) -> dict[str, float]:
         W = inner_weights(self.distribution.directions, self.m, rho, seed)
@@ -101,6 +126,25 @@ class Scaling(Computed, frozen=True, tag="vardhan2026/scaling"):
         series = {name: np.array([row[name] for row in rows]) for name in rows[0]}
         gap = series["bad"] / series["good"]
         return {"n": np.array(self.sizes, float), **series, "gap": gap}
+
+    def measures(self, series: Mapping[str, np.ndarray]) -> Mapping[str, float]:
+        """Exponents in n: those of Theorems 1 and 2, and those found."""
+        p, log_n = norm_exponent(self.activation), np.log(series["n"])
+
+        def exponent(name: str) -> float:
+            return float(np.polyfit(log_n, np.log(series[name]), 1)[0])
+
+        return {
+            "largest n": series["n"][-1],
+            "good, expected": 1 - p,
+            "good": exponent("good"),
+            "bad, expected": 1 - p / 2,
+            "bad": exponent("bad"),
+            "gap, expected": p / 2,
+            "gap": exponent("gap"),
+            "excess loss, good": exponent("good_excess_loss"),
+            "excess loss, bad": exponent("bad_excess_loss"),
+        }
 
     def _row(self, n: int, seed: int) -> dict[str, float]:
         d = 2 * n
@@ -173,7 +217,7 @@ FIGURE_2 = tuple(
     _scatter(
         f"fig2-{label}",
         "Figure 2",
-        "Single-index models: flat goes with a small population loss, except for ReLU."
+        "Single-index models: flat goes with a small population loss (the paper: not with ReLU)."
         if label == "relu"
         else "Single-index models: flat goes with a small population loss.",
         _single_index(name),
@@ -220,7 +264,7 @@ FIGURE_4 = (
     _scatter(
         "fig4b",
         "Figure 4(b)",
-        "Linear link and activation: all interpolators are alike in flatness, all losses small.",
+        "Linear link and activation: all losses are 0, S_min falls like 1/ρ (the paper: is alike).",
         lambda d: SingleIndex(d, link="linear"),
         "linear",
         (
@@ -243,12 +287,13 @@ FIGURE_4 = (
     _scatter(
         "fig4c",
         "Figure 4(c)",
-        "The quadratic form of Nichani et al. with ReLU: no link, all population losses are large.",
+        "The quadratic form of Nichani et al. with ReLU: all population losses are large.",
         lambda d: QuadraticForm(d, 0.01),
         "relu",
         # f = 0 has loss 1: no interpolator does better, whatever its flatness.
         (AtLeast(series="population_loss", value=1, at="min"),),
-        "U, which is all of R^d, is taken to be the positive eigenspace of the form.",
+        "U, which is all of R^d, is taken to be the positive eigenspace of the form. Whether "
+        "flatness and loss are connected takes more seeds: the claim vardhan2026/figure-4c.",
     ),
 )
 
