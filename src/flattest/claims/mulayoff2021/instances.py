@@ -62,6 +62,21 @@ def absolute_value(height: float) -> tuple[Network, np.ndarray]:
     )
 
 
+def absolute_value_with_a_knot_on_data() -> tuple[Network, np.ndarray]:
+    """f = 5|x| on inputs near ±1, with a neuron whose knot is one of them and which hardly counts.
+
+    Its parameters are those of the flattest implementation, so that 1 + 2∫|f″|g is attained; with
+    many inputs one toggle is a small share of them.
+    """
+    height, little = 5.0, 1e-3
+    one_side = 1 - 1e-6 * np.arange(10)
+    x = np.sort(np.concatenate([-one_side, one_side]))
+    w1 = np.sqrt(np.sqrt(2) * height)
+    w2 = height / w1
+    b1 = np.array([0, 0, -little * x[-2]])
+    return Network(np.array([w1, -w1, little]), b1, np.array([w2, w2, little]), 0.0), x
+
+
 def mode_hessians(network: Network, x: np.ndarray) -> list[np.ndarray]:
     features = (tangent_features(network, x, pattern) for pattern in modes(network, x))
     return [phi @ phi.T / x.size for phi in features]
