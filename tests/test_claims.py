@@ -223,13 +223,26 @@ def test_verify_fast_leaves_out_the_long_ones(capsys):
     assert "long" not in capsys.readouterr().out
 
 
-def test_verify_writes_the_page_from_the_whole_ledger_only(tmp_path, capsys):
-    register("good", lambda: equal(1, 1, 0))
+def test_verify_writes_the_page_and_renews_its_rows(tmp_path, capsys):
+    checked = []
+    register("good", lambda: checked.append("good") or equal(1, 1, 0, note="a|b `c`"))
+    register("changing", lambda: checked.append("changing") or equal(len(checked), 1, 9))
     file = tmp_path / "claims.md"
-    assert verified("--write", str(file)) == 0
-    assert "| `good` |" in file.read_text()
-    assert verified("--fast", "--write", str(file)) == 2
+    assert verified("changing", "--write", str(file)) == 2
     assert "whole ledger" in capsys.readouterr().err
+    assert checked == []
+    assert verified("--write", str(file)) == 0
+    whole = file.read_text()
+    assert whole == page([claims.run(c) for c in claims.ledger()]).replace("| 4 |", "| 2 |")
+    assert verified("changing", "--write", str(file)) == 0
+    assert file.read_text() == whole.replace("| 2 |", f"| {len(checked)} |")
+    claims._REGISTRY.pop("wen2023/good")
+    register("new", lambda: equal(1, 1, 0))
+    assert verified("new", "--write", str(file)) == 0
+    assert [line.split("`")[1] for line in file.read_text().splitlines() if "| `" in line] == [
+        "changing",
+        "new",
+    ]
     assert verified("nothing") == 2
 
 

@@ -1,6 +1,6 @@
 """The ledger as a Markdown page: the same results give the same bytes."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from flattest.claims import Measured, Outcome
 
@@ -23,14 +23,34 @@ _COLUMNS = ("claim", "statement", "source", "evidence", "value", "bound", "toler
 
 def page(outcomes: Sequence[Outcome]) -> str:
     """The page: one section per paper, one row per claim."""
-    papers = list(dict.fromkeys(outcome.id.split("/")[0] for outcome in outcomes))
-    sections = [_section(p, [o for o in outcomes if o.id.startswith(f"{p}/")]) for p in papers]
+    return _page({outcome.id: row(outcome) for outcome in outcomes})
+
+
+def renewed(text: str, outcomes: Sequence[Outcome], ids: Sequence[str]) -> str:
+    """The page `text` with the rows of these outcomes anew, of the claims `ids` in their order."""
+    known = rows(text) | {outcome.id: row(outcome) for outcome in outcomes}
+    return _page({id: known[id] for id in ids})
+
+
+def rows(text: str) -> dict[str, str]:
+    """The rows of a page by the ids of their claims."""
+    return {
+        f"{paper}/{line.split('`')[1]}": line
+        for paper, *lines in (section.splitlines() for section in text.split("\n## ")[1:])
+        for line in lines
+        if line.startswith("| `")
+    }
+
+
+def _page(rows: Mapping[str, str]) -> str:
+    papers = list(dict.fromkeys(id.split("/")[0] for id in rows))
+    sections = [_section(p, [rows[id] for id in rows if id.startswith(f"{p}/")]) for p in papers]
     return "\n".join([_HEADER, *sections])
 
 
-def _section(paper: str, outcomes: Sequence[Outcome]) -> str:
+def _section(paper: str, rows: Sequence[str]) -> str:
     lines = [f"## {paper}", "", _line([*_COLUMNS, "remarks"]), _line(["---"] * 9)]
-    return "\n".join([*lines, *(row(outcome) for outcome in outcomes), ""])
+    return "\n".join([*lines, *rows, ""])
 
 
 def row(outcome: Outcome) -> str:

@@ -12,6 +12,7 @@ Examples:
     flattest verify 'wen2023/lemma-a.1*' --json   for a program to read
     flattest verify --list                        what there is, unchecked
     flattest verify --write docs/claims.md        the whole ledger as a page
+    flattest verify theorem-5 --write docs/claims.md   these rows of it anew
 """
 
 from collections.abc import Iterable
@@ -25,7 +26,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from flattest.claims import Claim, Outcome, ledger, verify
-from flattest.claims.markdown import cells, page
+from flattest.claims.markdown import cells, renewed, rows
 from flattest.claims.saved import save
 from flattest.cli._options import (
     DEFAULT_STORE,
@@ -47,7 +48,11 @@ Pattern = Annotated[
 Listing = Annotated[bool, tyro.conf.arg(name="list", help="Name the claims, check nothing.")]
 Fast = Annotated[bool, tyro.conf.arg(help="Leave out the entries that take minutes.")]
 Write = Annotated[
-    Path | None, tyro.conf.arg(metavar="FILE", help="Also write the ledger as a Markdown page.")
+    Path | None,
+    tyro.conf.arg(
+        metavar="FILE",
+        help="Also write the ledger as a Markdown page; what is not checked keeps its row there.",
+    ),
 ]
 
 
@@ -60,9 +65,8 @@ def command(
     folder: StoreFolder = DEFAULT_STORE,
     as_json: Json = False,
 ) -> int:
-    if write and (fast or pattern != "*"):
-        raise FlattestError("--write needs the whole ledger: give no pattern and no --fast.")
     entries = ledger(pattern, "fast" if fast else "full")
+    written = page_before(write, entries) if write else ""
     if listing:
         return show_list(entries, as_json)
     store = Store.create(folder)
@@ -73,8 +77,22 @@ def command(
         console().print(table(outcomes))
     save(outcomes, store.root)
     if write:
-        write_bytes(write, page(outcomes).encode())
+        ids = [entry.id for entry in ledger()]
+        write_bytes(write, renewed(written, outcomes, ids).encode())
     return 0 if all(outcome.as_expected for outcome in outcomes) else 1
+
+
+def page_before(file: Path, entries: list[Claim]) -> str:
+    """The page as it is, which must have a row for every claim that is not checked now."""
+    written = file.read_text(encoding="utf-8") if file.is_file() else ""
+    known = rows(written) | {entry.id: "" for entry in entries}
+    absent = [entry.id for entry in ledger() if entry.id not in known]
+    if absent:
+        raise FlattestError(
+            f"--write needs the whole ledger: {file} has no row of {absent[0]} to keep; "
+            "give no pattern and no --fast."
+        )
+    return written
 
 
 def watched(outcomes: Iterable[Outcome], total: int) -> Iterable[Outcome]:
