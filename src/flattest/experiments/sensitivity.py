@@ -1,9 +1,10 @@
 """What wen2023 leaves open: does 1-SAM's test error depend on initialization, sampling, ρ, width?
 
-    flattest run 'sensitivity/*' --full          twenty settings, three seeds each
+    flattest run 'sensitivity/*' --full          26 settings, three seeds each
     flattest summary 'sensitivity/*' --full
 
-The settings of Figures 1b (no bias) and 4b (bias), 30 000 epochs, with one thing changed at a time.
+The settings of Figures 1b (no bias), 4b (bias) and 6a (Sim-LN), 30 000 epochs, with one thing
+changed at a time.
 """
 
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from flattest.algorithms import sam
 from flattest.data import Xor
 from flattest.experiments import Experiment, Variant
 from flattest.experiments.training import Training
-from flattest.experiments.wen2023 import BIAS, NO_BIAS, perfect, poor
+from flattest.experiments.wen2023 import BIAS, NO_BIAS, SIM_LN_SMALL, flattest, perfect, poor
 from flattest.models import Init
 from flattest.train import Log
 
@@ -102,4 +103,43 @@ def _experiment(model: str, change: str) -> Experiment:
     )
 
 
-EXPERIMENTS = tuple(_experiment(model, change) for model in GENERALIZES for change in CHANGES)
+def _cooled(task: Training) -> Training:
+    """The second half of the epochs with a tenth of η."""
+    (phase,) = task.phases
+    half = replace(phase, epochs=phase.epochs // 2)
+    return replace(task, phases=(half, replace(half, lr=phase.lr / 10)))
+
+
+SIM_LN_CHANGES: dict[str, Change] = {
+    "as-printed": lambda task: task,
+    "cooled": _cooled,
+    "first-layer-0.1": _first_layer_times(0.1),
+    "rho-0.05": _with_phase(rho=0.05),
+    "rho-0.3": _with_phase(rho=0.3),
+    "width-100": _with_width(100),
+}
+
+
+def _sim_ln_experiment(change: str) -> Experiment:
+    printed = Training(
+        distribution=Xor(30),
+        n=100,
+        model=SIM_LN_SMALL,
+        phases=(sam(0.1, 0.1, epochs=30_000),),
+    )
+    full = SIM_LN_CHANGES[change](printed)
+    quick = _with_phase(epochs=QUICK_EPOCHS)(replace(full, log=Log(points=15)))
+    expectations = (perfect(0.1), *((flattest(0.05),) if change == "cooled" else ()))
+    settles = ", and its sharpness settles at the least value" if change == "cooled" else ""
+    return Experiment(
+        name=f"sensitivity/sim-ln-{change}",
+        figure="Figure 6a, varied",
+        claim=f"1-SAM generalizes up to 10 %{settles}.",
+        quick=Variant(quick, 1, expectations),
+        full=Variant(full, 3, expectations),
+    )
+
+
+EXPERIMENTS = tuple(
+    _experiment(model, change) for model in GENERALIZES for change in CHANGES
+) + tuple(map(_sim_ln_experiment, SIM_LN_CHANGES))
