@@ -1,5 +1,8 @@
 """The panels of vardhan2026 at a small scale: what their series mean."""
 
+from pathlib import Path
+
+import msgspec
 import numpy as np
 import pytest
 
@@ -8,6 +11,7 @@ from flattest.experiments.expectations import Result
 from flattest.experiments.vardhan2026 import EXPERIMENTS, Scaling, Scatter
 from flattest.interpolators import flattest_interpolator
 from flattest.multi_index import inner_weights
+from flattest.summary import Summary
 
 SMALL = Scatter(
     distribution=SumOfSingleIndex(12, 3, "relu", 0.1),
@@ -76,6 +80,17 @@ def test_a_summary_of_the_scaling_laws_tells_the_exponents():
     told = Scaling(activation="quadratic").measures(series)
     expected = [512, -1 / 3, -0.3, 1 / 3, 0.4, 2 / 3, 0.7, -1, 0]
     assert list(told.values()) == pytest.approx(expected, abs=1e-12)
+
+
+def test_the_committed_results_are_those_of_the_specs():
+    """The file is what `flattest summary 'vardhan2026/*' --full --json` printed."""
+    path = Path(__file__).parents[1] / "docs" / "results" / "vardhan2026.json"
+    results = msgspec.json.decode(path.read_bytes(), type=list[Summary])
+    specs = [(e.name, e.claim, e.notes, e.full.seeds) for e in EXPERIMENTS]
+    assert [(s.experiment, s.claim, s.notes, s.seeds) for s in results] == specs
+    assert all(s.met for s in results)
+    scaling = [s.measured["largest n"] for s in results if "scaling" in s.experiment]
+    assert {spread.median for spread in scaling} == {Scaling(activation="relu").sizes[-1]}
 
 
 def test_bad_inner_weights_are_sharper_and_do_not_generalize():

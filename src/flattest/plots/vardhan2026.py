@@ -65,6 +65,8 @@ def scaling(results: Sequence[Result]) -> Figure:
         ax.errorbar(n, mean, error, fmt="o", color=colour, label=label)
         ax.plot(n, np.exp(offset) * n**slope, color=colour, linewidth=1)
     ax.set(xscale="log", yscale="log", xlabel="n (m = 3n, d = 2n)", ylabel=r"$\|a\|_p^p$")
+    ax.set_xticks(n, [f"{size:.0f}" for size in n])
+    ax.set_xticks([], minor=True)
     ax.legend(frameon=False)
     return drawn
 
