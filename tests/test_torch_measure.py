@@ -279,6 +279,17 @@ class Gated(nn.Module):
         return (self.one(x) * self.two(x)).sum(1, keepdim=True)
 
 
+class Halved(nn.Module):
+    """A known operation with an unusual argument."""
+
+    def __init__(self):
+        super().__init__()
+        self.one, self.two = nn.Linear(4, 3), nn.Linear(3, 1)
+
+    def forward(self, x):
+        return self.two(torch.div(torch.relu(self.one(x)), 2, rounding_mode=None))
+
+
 class Shared(nn.Module):
     """Two layers that hold one matrix."""
 
@@ -295,6 +306,7 @@ GENERAL = {
     "tied": (Tied, "shared.weight is used more than once"),
     "shared": (Shared, "one.weight is used more than once"),
     "branching": (Branching, "cannot be traced"),
+    "halved": (Halved, "operation div has arguments that are not known"),
     "gated": (Gated, "multiplies two of its values"),
     "smooth": (lambda: mlp(4, 5, 1, activation=nn.Tanh), "Tanh is not piecewise linear"),
     "normalized": (
@@ -521,7 +533,8 @@ BAD_DATA = {
     "more targets": ((X, np.zeros((3, 2))), "mse", "do not match"),
     "loss name": ((X, Y), "hinge", "cross_entropy"),
     "no loss": ((X, Y), 3, "function of outputs and targets"),
-    "failing loss": ((X, Y), nn.CrossEntropyLoss(weight=torch.ones(7)), "loss fails"),
+    "failing loss": ((X, Y), lambda f, y: f @ f, "loss fails"),
+    "class weights": ((X, Y), nn.CrossEntropyLoss(weight=torch.ones(1)), "class weights"),
 }
 
 

@@ -47,6 +47,11 @@ def mean_loss(loss) -> MeanLoss:
     if isinstance(loss, nn.MSELoss):
         return MeanLoss(loss, lambda f, y: _constant_factor(f, 2 / f[0].numel()))
     if isinstance(loss, nn.CrossEntropyLoss):
+        if loss.weight is not None:
+            raise FlattestError(
+                "CrossEntropyLoss with class weights is not the mean of its samples' losses; "
+                "leave the weights out."
+            )
         return MeanLoss(loss, _cross_entropy_factor(loss))
     if not callable(loss):
         raise FlattestError(f"A loss is a name or a function of outputs and targets, not {loss!r}.")

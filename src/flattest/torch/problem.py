@@ -249,20 +249,20 @@ def _check_outputs(f: Any, x: torch.Tensor) -> None:
 
 
 def _check_loss(loss: MeanLoss, f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    two = f.detach()[:2]
+    alone = f.detach()
     try:
-        value, pair = loss.of_batch(f, y), loss.of_batch(two, y[:2])
-        each = [loss.of_batch(two[i : i + 1], y[i : i + 1]).item() for i in range(len(two))]
+        value = loss.of_batch(f, y)
+        each = [loss.of_batch(alone[i : i + 1], y[i : i + 1]).item() for i in range(len(f))]
     except FlattestError:
         raise
     except Exception as error:  # Whatever the user's loss raises.
         shapes = f"outputs {tuple(f.shape)} and targets {tuple(y.shape)}"
         raise FlattestError(f"The loss fails on {shapes}: {_line(error)}") from None
-    scalar = value.dim() == 0 and pair.dim() == 0
+    scalar = value.dim() == 0
     if scalar and not all(map(math.isfinite, [value.item(), *each])):
         raise FlattestError("The loss is not a finite number on every sample.")
     mean = sum(each) / len(each)
-    if not scalar or not math.isclose(pair.item(), mean, rel_tol=1e-8, abs_tol=1e-12):
+    if not scalar or not math.isclose(value.item(), mean, rel_tol=1e-8, abs_tol=1e-12):
         raise FlattestError(
             "The loss of a batch must be the mean of its samples' losses (reduction='mean', no "
             "class weights, outputs and targets of one shape)."

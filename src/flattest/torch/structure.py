@@ -146,10 +146,13 @@ class _Walk:
             if isinstance(function, str):
                 return getattr(args[0], function)(*args[1:], **kwargs)
             return function(*args, **kwargs)
+        name = getattr(function, "__name__", function)
         if (rule := FUNCTIONS.get(function)) is None or not _has_tensor(args):
-            name = getattr(function, "__name__", function)
             raise NotFollowed(f"its operation {name} is not known")
-        return rule(self, *args, **kwargs)
+        try:
+            return rule(self, *args, **kwargs)
+        except TypeError:  # An argument that the rule does not have.
+            raise NotFollowed(f"its operation {name} has arguments that are not known") from None
 
     def weigh(self, parameter: nn.Parameter | None, target, source) -> None:
         """Notes between which units a parameter stands."""
