@@ -121,11 +121,6 @@ class Masses:
         ratio = np.divide(self.B, self.c * self.A, out=np.ones_like(self.A), where=self.A > 0)
         return ratio ** (1 / (2 * self.c + 2))
 
-    def imbalance(self) -> float:
-        """The largest |c A_j − B_j| relative to S: how far the scales are from stationary."""
-        total = self.trace() - self.constant
-        return float(np.abs(self.c * self.A - self.B).max() / total) if total > 0 else 0.0
-
 
 def masses(model: MLP, params: Params, data: Dataset, loss="mse") -> Masses:
     """The masses A_j, B_j that the trace of the Hessian has along the rescaling orbit."""

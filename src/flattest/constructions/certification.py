@@ -82,7 +82,7 @@ def memorizes(
 ) -> bool:
     """Definition 4.2: θ interpolates, and in every hidden layer each input activates exactly one
     neuron, different inputs different ones."""
-    if interpolation_error(model, params, data, loss) > tolerance:
+    if not interpolation_error(model, params, data, loss) <= tolerance:  # nor if it is NaN
         return False
     x = np.unique(data.x, axis=0)
     return all(_is_one_hot(a) for a in hidden_layers(model, params, x))

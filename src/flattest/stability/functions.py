@@ -76,11 +76,6 @@ class SecondDerivative:
     knots: np.ndarray
     masses: np.ndarray
 
-    @property
-    def total_variation(self) -> float:
-        """∫ |f″|, the total variation of f′."""
-        return float(np.abs(self.masses).sum())
-
 
 def neuron_knots(network: Network) -> np.ndarray:
     """τ_i = −b1_i / w1_i (S36), NaN for a neuron with w1_i = 0, which has no knot."""
