@@ -200,6 +200,7 @@ def test_a_construction_that_misses_the_bound_is_exit_code_1(capsys):
         ),
         (["certify", "nothing.safetensors"], "There is no file nothing.safetensors"),
         (["certify", "."], ". is a folder, not a file"),
+        (["certify", "x", "--loss", "half_mse"], "Only with --data or --distribution"),
         (["certify", "x", "--data", "d.npz", "--d", "3"], "no file x"),
     ],
 )

@@ -27,7 +27,6 @@ from flattest.cli._data import (
     DataFile,
     Dimension,
     DistributionName,
-    LossName,
     Points,
     Seed,
     training_set,
@@ -35,6 +34,7 @@ from flattest.cli._data import (
 from flattest.cli._options import Json, console, print_json
 from flattest.constructions import Certification, certify
 from flattest.data import Estimate
+from flattest.errors import FlattestError
 from flattest.losses import loss as resolve_loss
 from flattest.models import MLP
 from flattest.parameters import Network, load_network, load_params, model_of
@@ -42,11 +42,16 @@ from flattest.parameters import Network, load_network, load_params, model_of
 File = Annotated[
     Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE", help="Parameters as safetensors.")
 ]
-ActivationName = Annotated[str, tyro.conf.arg(metavar="NAME", help="σ of a file from elsewhere.")]
+OwnLoss = Annotated[str | None, tyro.conf.arg(metavar="NAME", help="Its loss; mse by default.")]
+ActivationName = Annotated[
+    str | None, tyro.conf.arg(metavar="NAME", help="σ of a file from elsewhere; relu by default.")
+]
 Norm = Annotated[
     Literal["sim_ln"] | None, tyro.conf.arg(help="Normalization of a file from elsewhere.")
 ]
-Epsilon = Annotated[float, tyro.conf.arg(help="Sim-LN's ε of a file from elsewhere.")]
+Epsilon = Annotated[
+    float | None, tyro.conf.arg(help="Sim-LN's ε of a file from elsewhere; 1e-5 by default.")
+]
 
 
 def command(
@@ -56,19 +61,21 @@ def command(
     n: Points = None,
     d: Dimension = None,
     seed: Seed = 0,
-    loss: LossName = "mse",
-    activation: ActivationName = "relu",
+    loss: OwnLoss = None,
+    activation: ActivationName = None,
     norm: Norm = None,
-    epsilon: Epsilon = 1e-5,
+    epsilon: Epsilon = None,
     as_json: Json = False,
 ) -> int:
     if data is None and distribution is None:
+        if any(option is not None for option in (n, d, loss, activation, norm, epsilon)):
+            raise FlattestError("Only with --data or --distribution are there other options.")
         network = load_network(file)
     else:
         params = load_params(file)
         training = training_set(data, distribution, n, d, seed)
-        model = model_of(params, activation, norm, epsilon)
-        network = Network(model, params, training, resolve_loss(loss))
+        model = model_of(params, activation or "relu", norm, 1e-5 if epsilon is None else epsilon)
+        network = Network(model, params, training, resolve_loss(loss or "mse"))
     found = certify(network.model, network.params, network.data, network.loss)
     if as_json:
         print_json(asdict(found) | {"interpolates": found.interpolates, "flattest": found.flattest})

@@ -42,7 +42,8 @@ DataFile = Annotated[
     Path | None, tyro.conf.arg(metavar="FILE.npz", help="Arrays x and y, a sample a row.")
 ]
 LossName = Annotated[
-    str, tyro.conf.arg(metavar="NAME", help="mse, half_mse, logistic or cross_entropy.")
+    str | None,
+    tyro.conf.arg(metavar="NAME", help="mse (the default), half_mse, logistic or cross_entropy."),
 ]
 Out = Annotated[
     Path | None,
@@ -54,7 +55,7 @@ def command(
     checkpoint: Checkpoint,
     build: Build = None,
     data: DataFile = None,
-    loss: LossName = "mse",
+    loss: LossName = None,
     out: Out = None,
     as_json: Json = False,
 ) -> int:
@@ -68,14 +69,18 @@ def command(
     return 0
 
 
-def measured(checkpoint: Path, build: str | None, data: Path | None, loss: str) -> Measurement:
+def measured(
+    checkpoint: Path, build: str | None, data: Path | None, loss: str | None
+) -> Measurement:
     if build is None and data is None:
+        if loss is not None:
+            raise FlattestError("A file that is measured by itself has its own loss: no --loss.")
         network = load_network(checkpoint)
         return measure(network.model, network.params, network.data, network.loss)
     if build is None or data is None:
         raise FlattestError("Give both --model FILE.py:FUNCTION and --data FILE.npz.")
     params, arrays = load_params(checkpoint), read_arrays(data, "x", "y")
-    sample = arrays["x"], arrays["y"]
+    sample, loss = (arrays["x"], arrays["y"]), loss or "mse"
     network = _user_file.run(_user_file.load(build), build)
     if _is_module(network):
         import flattest

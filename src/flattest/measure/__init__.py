@@ -90,7 +90,8 @@ def _callable(function: Any, data: Any) -> Callable[[Any, Any], Any]:
         return lambda params, x: function.apply(params, x, train_x)
     if not callable(function):
         raise FlattestError(
-            f"A model or a function of parameters and inputs is measured, not {function!r}."
+            "A model or a function of parameters and inputs is measured, "
+            f"not a {type(function).__name__}."
         )
     return function
 
