@@ -106,7 +106,7 @@ def _experiment(model: str, change: str) -> Experiment:
 def _cooled(task: Training) -> Training:
     """The second half of the epochs with a tenth of η."""
     (phase,) = task.phases
-    half = replace(phase, epochs=phase.epochs // 2)
+    half = replace(phase, epochs=phase.length(task.n) // 2)
     return replace(task, phases=(half, replace(half, lr=phase.lr / 10)))
 
 
