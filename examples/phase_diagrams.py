@@ -2,6 +2,8 @@
 
     flattest sweep examples/phase_diagrams.py:no_bias examples/phase_diagrams.py:bias \
         --over n=30:300 --over d=10:60 --seeds 3
+
+Ten minutes of processor time.
 """
 
 import flattest as ft
