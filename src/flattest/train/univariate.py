@@ -142,8 +142,20 @@ def _require_plain(phase: Phase) -> None:
 
 
 # Reassociation lets LLVM vectorize the sums over neurons. NaN and infinity keep their meaning:
-# divergence shows as a loss that is not finite.
-@njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
+# divergence shows as a loss that is not finite. What a kernel calls is compiled into it: otherwise a
+# process that compiles calls the helper's own code, one that loads from the cache the copy beside
+# the kernel, and the two may differ in the last bit.
+kernel = njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
+inlined = njit(
+    nogil=True,
+    cache=True,
+    error_model="numpy",
+    fastmath={"reassoc", "contract", "nsz"},
+    forceinline=True,
+)
+
+
+@kernel
 def _descend(
     theta,
     x,
@@ -186,7 +198,7 @@ def _descend(
     return max_steps, loss, 1
 
 
-@njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
+@kernel
 def _watch(theta, x, y, scale, steps, seen):
     """Marks seen[0, j, i] where neuron i was off on sample j at any step, seen[1, j, i] if on."""
     k = theta.size // 3
@@ -202,7 +214,7 @@ def _watch(theta, x, y, scale, steps, seen):
         _update(theta, x, residual, scale, S)
 
 
-@njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
+@inlined
 def _update(theta, x, residual, scale, S):
     """θ ← θ − scale · n ∇L, in place; S (2, k) is room for S0 and S1."""
     k = theta.size // 3
@@ -217,7 +229,7 @@ def _update(theta, x, residual, scale, S):
     theta[3 * k] -= scale * residual.sum()
 
 
-@njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
+@inlined
 def _residuals(x, y, w1, b1, w2, b2, residual):
     """r_j = f(x_j) − y_j, in place; returns L."""
     total = 0.0
@@ -230,7 +242,7 @@ def _residuals(x, y, w1, b1, w2, b2, residual):
     return total / (2 * x.size)
 
 
-@njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
+@inlined
 def _active_sums(x, w1, b1, residual, S0, S1):
     """S0_i = Σ r_j and S1_i = Σ r_j x_j over the samples j on which neuron i is active."""
     S0[:] = 0.0
