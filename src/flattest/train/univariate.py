@@ -142,8 +142,8 @@ def _require_plain(phase: Phase) -> None:
 
 
 # Reassociation lets LLVM vectorize the sums over neurons. NaN and infinity keep their meaning:
-# divergence shows as a loss that is not finite. What a kernel calls is compiled into it: otherwise a
-# process that compiles calls the helper's own code, one that loads from the cache the copy beside
+# divergence shows as a loss that is not finite. What a kernel calls is compiled into it: otherwise
+# a process that compiles calls the helper's own code, one that loads from the cache the copy beside
 # the kernel, and the two may differ in the last bit.
 kernel = njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
 inlined = njit(
