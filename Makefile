@@ -11,8 +11,9 @@ PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 table1: $(VENV)/flattest
 	$(BIN)/flattest table1
 
+# Small programs of JAX take longer to optimize than to run; `test-extras` leaves the optimizer on.
 test: $(VENV)/test
-	$(PYTEST)
+	JAX_DISABLE_MOST_OPTIMIZATIONS=1 $(PYTEST)
 
 lint: $(VENV)/test
 	$(BIN)/ruff check .

@@ -1,9 +1,5 @@
 """The fused kernel for univariate gradient descent, and stability seen to happen at 2/η."""
 
-import os
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
@@ -181,24 +177,3 @@ def test_the_reference_engine_takes_the_same_steps():
     assert found.status == ("converged",)
     assert run.step == found.steps[0]
     np.testing.assert_allclose(Network.of(run.params).theta, found.theta[0], rtol=1e-9)
-
-
-def test_a_process_that_compiles_and_one_that_loads_the_kernel_take_the_same_steps(tmp_path):
-    script = (
-        "from flattest.experiments.mulayoff2021 import QUICK_SWEEP as task\n"
-        "from flattest.train.univariate import descend\n"
-        "found = descend(task.model.init(1, 1), task.data(1), [task.phase(0.005)])\n"
-        "print(found.steps, found.theta.tobytes().hex())\n"
-    )
-    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "kernels")}
-    compiled, loaded = (
-        subprocess.run(
-            [sys.executable, "-c", script],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for _ in range(2)
-    )
-    assert compiled == loaded

@@ -16,7 +16,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import brentq, minimize_scalar
 
 from flattest.data import Dataset, meets_condition_1
 from flattest.errors import FlattestError
@@ -97,6 +96,8 @@ def _least_over_shifts(floor: Callable[[np.ndarray], float], t: np.ndarray) -> f
     Every floor here is convex in b, or, for Sim-LN, linear but for concave kinks between
     neighbouring targets. So the best target's two neighbours enclose the minimizer.
     """
+    from scipy.optimize import minimize_scalar  # slow to import, and rarely needed
+
     shifts = np.unique(t)
     values = [floor(t - b) for b in shifts]
     best = int(np.argmin(values))
@@ -190,6 +191,8 @@ def _softplus(model: MLP, data: Dataset) -> _Floor | None:
 
 def _softplus_cost(q: float, root_m: float) -> float:
     """min over a ≥ 0 of a² + q/(√m + a)²."""
+    from scipy.optimize import brentq  # slow to import, and rarely needed
+
     # The root of the increasing a(√m + a)³ = q lies below that of a⁴ = q.
     a = brentq(lambda a: a * (root_m + a) ** 3 - q, 0, q**0.25 + 1e-300)
     return a**2 + q / (root_m + a) ** 2

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import linprog
 
 from flattest.errors import FlattestError
 
@@ -64,6 +63,8 @@ def is_extreme(x: np.ndarray) -> np.ndarray:
 def widest_separation(x: np.ndarray, i: int) -> tuple[np.ndarray, float]:
     """The linear program max ε s.t. w·(x_i − x_j) ≥ ε for j ≠ i, |w[k]| ≤ 1, with w then made a
     unit vector and its margin measured anew; margin 0 means that x_i is not extreme."""
+    from scipy.optimize import linprog  # slow to import, and rarely needed
+
     n, d = x.shape
     differences = x[i] - np.delete(x, i, axis=0)
     scale = np.abs(differences).max()

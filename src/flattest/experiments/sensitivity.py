@@ -8,15 +8,17 @@ changed at a time.
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import msgspec
 
-from flattest.algorithms import sam
+from flattest.algorithms import Phase, sam
 from flattest.data import Xor
 from flattest.experiments import Experiment, Variant
+from flattest.experiments.expectations import AnyExpectation
 from flattest.experiments.training import Training
 from flattest.experiments.wen2023 import BIAS, NO_BIAS, SIM_LN_SMALL, flattest, perfect, poor
-from flattest.models import Init
+from flattest.models import MLP, Init
 from flattest.train import Log
 
 replace = msgspec.structs.replace
@@ -57,6 +59,13 @@ def _slower(change: Change) -> Change:
     return lambda task: _with_phase(lr=0.001, epochs=100_000)(change(task))
 
 
+def _cooled(task: Training) -> Training:
+    """The second half of the epochs with a tenth of η."""
+    (phase,) = task.phases
+    half = replace(phase, epochs=phase.length(task.n) // 2)
+    return replace(task, phases=(half, replace(half, lr=phase.lr / 10)))
+
+
 CHANGES: dict[str, Change] = {
     "as-printed": lambda task: task,
     "first-layer-0.1": _first_layer_times(0.1),
@@ -69,47 +78,6 @@ CHANGES: dict[str, Change] = {
     "width-200": _with_width(200),
     "width-1000": _slower(_with_width(1000)),
 }
-# What was found, and is now expected.
-GENERALIZES = {
-    "no-bias": (
-        "as-printed",
-        "first-layer-0.1",
-        "replacement",
-        "rho-0.1",
-        "width-100",
-        "width-200",
-    ),
-    "bias": ("first-layer-0.1",),
-}
-
-
-def _experiment(model: str, change: str) -> Experiment:
-    training = Training(
-        distribution=Xor(30),
-        n=100,
-        model=BIAS if model == "bias" else NO_BIAS,
-        phases=(sam(0.01, 0.05, epochs=30_000),),
-    )
-    full = CHANGES[change](training)
-    quick = _with_phase(epochs=QUICK_EPOCHS)(replace(full, log=Log(points=15)))
-    well = change in GENERALIZES[model]
-    expectations = (perfect(0.05) if well else poor(0.05),)
-    return Experiment(
-        name=f"sensitivity/{model}-{change}",
-        figure=f"Figure {'4b' if model == 'bias' else '1b'}, varied",
-        claim=f"1-SAM {'generalizes' if well else 'does not generalize'}.",
-        quick=Variant(quick, 1, expectations),
-        full=Variant(full, 3, expectations),
-    )
-
-
-def _cooled(task: Training) -> Training:
-    """The second half of the epochs with a tenth of η."""
-    (phase,) = task.phases
-    half = replace(phase, epochs=phase.length(task.n) // 2)
-    return replace(task, phases=(half, replace(half, lr=phase.lr / 10)))
-
-
 SIM_LN_CHANGES: dict[str, Change] = {
     "as-printed": lambda task: task,
     "cooled": _cooled,
@@ -120,26 +88,76 @@ SIM_LN_CHANGES: dict[str, Change] = {
 }
 
 
-def _sim_ln_experiment(change: str) -> Experiment:
-    printed = Training(
-        distribution=Xor(30),
-        n=100,
-        model=SIM_LN_SMALL,
-        phases=(sam(0.1, 0.1, epochs=30_000),),
-    )
-    full = SIM_LN_CHANGES[change](printed)
+class Found(NamedTuple):
+    """What was found, and is now expected: in words, and as checks."""
+
+    claim: str
+    expectations: tuple[AnyExpectation, ...]
+
+
+GENERALIZES = Found("1-SAM generalizes.", (perfect(0.05),))
+FAILS = Found("1-SAM does not generalize.", (poor(0.05),))
+NEARLY = Found("1-SAM generalizes up to 10 %.", (perfect(0.1),))
+SETTLES = Found(
+    "1-SAM generalizes up to 10 %, and its sharpness settles at the least value.",
+    (perfect(0.1), flattest(0.05)),
+)
+
+
+class Panel(NamedTuple):
+    """A figure's setting, what is changed in it, and what was found: mostly, and where else."""
+
+    figure: str
+    model: MLP
+    phase: Phase
+    changes: dict[str, Change]
+    found: Found
+    found_otherwise: dict[str, Found]
+
+
+PANELS = {
+    "no-bias": Panel(
+        "Figure 1b, varied",
+        NO_BIAS,
+        sam(0.01, 0.05, epochs=30_000),
+        CHANGES,
+        GENERALIZES,
+        dict.fromkeys(("first-layer-3", "he", "rho-0.01", "width-1000"), FAILS),
+    ),
+    "bias": Panel(
+        "Figure 4b, varied",
+        BIAS,
+        sam(0.01, 0.05, epochs=30_000),
+        CHANGES,
+        FAILS,
+        {"first-layer-0.1": GENERALIZES},
+    ),
+    "sim-ln": Panel(
+        "Figure 6a, varied",
+        SIM_LN_SMALL,
+        sam(0.1, 0.1, epochs=30_000),
+        SIM_LN_CHANGES,
+        NEARLY,
+        {"cooled": SETTLES},
+    ),
+}
+
+
+def _experiment(name: str, change: str) -> Experiment:
+    panel = PANELS[name]
+    printed = Training(distribution=Xor(30), n=100, model=panel.model, phases=(panel.phase,))
+    full = panel.changes[change](printed)
     quick = _with_phase(epochs=QUICK_EPOCHS)(replace(full, log=Log(points=15)))
-    expectations = (perfect(0.1), *((flattest(0.05),) if change == "cooled" else ()))
-    settles = ", and its sharpness settles at the least value" if change == "cooled" else ""
+    claim, expectations = panel.found_otherwise.get(change, panel.found)
     return Experiment(
-        name=f"sensitivity/sim-ln-{change}",
-        figure="Figure 6a, varied",
-        claim=f"1-SAM generalizes up to 10 %{settles}.",
+        name=f"sensitivity/{name}-{change}",
+        figure=panel.figure,
+        claim=claim,
         quick=Variant(quick, 1, expectations),
         full=Variant(full, 3, expectations),
     )
 
 
 EXPERIMENTS = tuple(
-    _experiment(model, change) for model in GENERALIZES for change in CHANGES
-) + tuple(map(_sim_ln_experiment, SIM_LN_CHANGES))
+    _experiment(name, change) for name, panel in PANELS.items() for change in panel.changes
+)

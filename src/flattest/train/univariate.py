@@ -1,9 +1,7 @@
 """Full-batch gradient descent of univariate ReLU networks, many step sizes at once.
 
-The loss is L = (1/2n) Σ (f(x_j) − y_j)² with f = Σ_i w2_i σ(w1_i x + b1_i) + b2 (mulayoff2021). A
-neuron's three gradients need only S0 = Σ r_j and S1 = Σ r_j x_j over the samples it is active on:
-∂w1 = w2 S1, ∂b1 = w2 S0, ∂w2 = w1 S1 + b1 S0. The kernel works in float64 with neurons contiguous
-and releases the GIL, so that runs share the cores as threads.
+The loss is L = (1/2n) Σ (f(x_j) − y_j)² with f = Σ_i w2_i σ(w1_i x + b1_i) + b2 (mulayoff2021). The
+kernel works in float64 and releases the GIL, so that runs share the cores as threads.
 """
 
 import os
@@ -12,11 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 
 from flattest.algorithms import Phase
 from flattest.errors import FlattestError
 from flattest.stability.functions import Network, points
+from flattest.train.kernels import univariate as kernels
 
 CONVERGED, EXHAUSTED, DIVERGED = "converged", "exhausted", "diverged"
 STATUSES = (CONVERGED, EXHAUSTED, DIVERGED)
@@ -95,7 +93,7 @@ def switches(params: "dict | Network", data, lr: float, steps: int) -> np.ndarra
     x, y = points(data)
     theta = Network.of(params).theta
     seen = np.zeros((2, x.size, theta.size // 3), dtype=np.bool_)
-    _watch(theta, x, y, float(lr) / x.size, steps, seen)
+    kernels.watch(theta, x, y, float(lr) / x.size, steps, seen)
     return np.argwhere(seen.all(axis=0))
 
 
@@ -106,7 +104,7 @@ def _run_one(theta: np.ndarray, x, y, phase: Phase, marks: np.ndarray, settle: i
     change = phase.step_change
     below, factor = (change.below, change.factor) if change else (-1.0, 1.0)
     stop = -1.0 if phase.stop_loss is None else float(phase.stop_loss)
-    steps, loss, code = _descend(
+    steps, loss, code = kernels.descend(
         theta,
         x,
         y,
@@ -139,117 +137,3 @@ def _require_plain(phase: Phase) -> None:
             "Univariate gradient descent takes full batches with lr, steps, warmup, step_change "
             "and stop_loss; use `train` for any other setting."
         )
-
-
-# Reassociation lets LLVM vectorize the sums over neurons. NaN and infinity keep their meaning:
-# divergence shows as a loss that is not finite. What a kernel calls is compiled into it: otherwise
-# a process that compiles calls the helper's own code, one that loads from the cache the copy beside
-# the kernel, and the two may differ in the last bit.
-kernel = njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
-inlined = njit(
-    nogil=True,
-    cache=True,
-    error_model="numpy",
-    fastmath={"reassoc", "contract", "nsz"},
-    forceinline=True,
-)
-
-
-@kernel
-def _descend(
-    theta,
-    x,
-    y,
-    lr,
-    warmup,
-    change_below,
-    change_factor,
-    stop_loss,
-    settle,
-    max_steps,
-    marks,
-    trace_loss,
-    trace_theta,
-):
-    """Runs in place on θ = (w1, b1, w2, b2); returns (steps, loss, status code)."""
-    n, k = x.size, theta.size // 3
-    w1, b1, w2 = theta[:k], theta[k : 2 * k], theta[2 * k : 3 * k]
-    residual, S = np.empty(n), np.empty((2, k))
-    changed = False
-    mark = below = 0
-    for step in range(max_steps + 1):
-        loss = _residuals(x, y, w1, b1, w2, theta[3 * k], residual)
-        while mark < marks.size and marks[mark] == step:
-            trace_loss[mark] = loss
-            trace_theta[mark] = theta
-            mark += 1
-        if not np.isfinite(loss):
-            return step, loss, 2
-        below = below + 1 if step > 0 and loss <= stop_loss else 0
-        if below > settle:
-            return step, loss, 0
-        if step == max_steps:
-            break
-        if step > 0 and loss < change_below and not changed:
-            lr *= change_factor
-            changed = True
-        ramp = (step + 1) / warmup if step + 1 < warmup else 1.0
-        _update(theta, x, residual, lr * ramp / n, S)
-    return max_steps, loss, 1
-
-
-@kernel
-def _watch(theta, x, y, scale, steps, seen):
-    """Marks seen[0, j, i] where neuron i was off on sample j at any step, seen[1, j, i] if on."""
-    k = theta.size // 3
-    w1, b1, w2 = theta[:k], theta[k : 2 * k], theta[2 * k : 3 * k]
-    residual, S = np.empty(x.size), np.empty((2, k))
-    for _ in range(steps):
-        _residuals(x, y, w1, b1, w2, theta[3 * k], residual)
-        for j in range(x.size):
-            for i in range(k):
-                active = w1[i] * x[j] + b1[i] > 0
-                seen[0, j, i] |= not active
-                seen[1, j, i] |= active
-        _update(theta, x, residual, scale, S)
-
-
-@inlined
-def _update(theta, x, residual, scale, S):
-    """θ ← θ − scale · n ∇L, in place; S (2, k) is room for S0 and S1."""
-    k = theta.size // 3
-    w1, b1, w2 = theta[:k], theta[k : 2 * k], theta[2 * k : 3 * k]
-    S0, S1 = S[0], S[1]
-    _active_sums(x, w1, b1, residual, S0, S1)
-    for i in range(k):
-        grad_w2 = w1[i] * S1[i] + b1[i] * S0[i]
-        w1[i] -= scale * w2[i] * S1[i]
-        b1[i] -= scale * w2[i] * S0[i]
-        w2[i] -= scale * grad_w2
-    theta[3 * k] -= scale * residual.sum()
-
-
-@inlined
-def _residuals(x, y, w1, b1, w2, b2, residual):
-    """r_j = f(x_j) − y_j, in place; returns L."""
-    total = 0.0
-    for j in range(x.size):
-        f = b2
-        for i in range(w1.size):
-            f += w2[i] * max(w1[i] * x[j] + b1[i], 0.0)
-        residual[j] = f - y[j]
-        total += residual[j] ** 2
-    return total / (2 * x.size)
-
-
-@inlined
-def _active_sums(x, w1, b1, residual, S0, S1):
-    """S0_i = Σ r_j and S1_i = Σ r_j x_j over the samples j on which neuron i is active."""
-    S0[:] = 0.0
-    S1[:] = 0.0
-    for j in range(x.size):
-        r, rx = residual[j], residual[j] * x[j]
-        for i in range(w1.size):
-            active = w1[i] * x[j] + b1[i] > 0
-            S0[i] += r if active else 0.0
-            S1[i] += rx if active else 0.0

@@ -26,7 +26,7 @@ from flattest.train.kernels.common import (
     loss_value,
     slope,
 )
-from flattest.train.kernels.simd import out_of_line
+from flattest.train.kernels.simd import out_of_line, own_copies
 from flattest.train.order import fill_order, fill_signs
 
 
@@ -243,6 +243,7 @@ def _draw(rule, seed, epoch, y, order, signs, labels):
 @kernel
 def run(theta, width, data, net, target, rule, clock, sources=SOURCES):
     """Trains the flat vector θ in place on data = (x, y)."""
+    own_copies()
     x, y = data
     n, kind = y.size, theta.dtype
     order, signs, labels = np.empty(n, np.int32), np.zeros(n), np.empty(n)

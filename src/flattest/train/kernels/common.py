@@ -22,6 +22,8 @@ inlined = _inlined()
 # For what runs at every step and makes no array: counting references to the arrays it is given is
 # atomic and took a tenth of a step.
 uncounted = _inlined(_nrt=False)
+# For what is too large for LLVM to inline by itself, where a call costs too much.
+forced = _inlined(forceinline=True)
 kernel = njit(nogil=True, error_model="numpy", fastmath=FAST, cache=True)
 
 LEAKY, SOFTPLUS, QUADRATIC, POWER = range(4)

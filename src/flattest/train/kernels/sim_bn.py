@@ -39,6 +39,7 @@ from flattest.train.kernels.simd import (
     fma,
     load,
     out_of_line,
+    own_copies,
     panel_product,
     positive,
     spread,
@@ -285,6 +286,7 @@ def run(theta, data, net, target, rule, clock, sources=SOURCES):
     W: (tiles, inputs, lanes); γ, a: (tiles · lanes,); all 0 beyond the width and the last input.
     b: (1,), the output bias.
     """
+    own_copies()
     W, gamma, a, b = theta
     y, n = data.y, data.y.size
     space = _space(W.dtype, n, W.shape[2])

@@ -8,6 +8,7 @@ out are lowered to whatever the machine has, so this needs no compiler and no pa
 import operator
 
 from llvmlite import ir
+from llvmlite.binding import Linkage
 from numba.core import cgutils, types
 from numba.extending import intrinsic, models, overload, register_model
 
@@ -276,6 +277,31 @@ def out_of_line(typingctx):
 
     def generate(context, builder, sig, args):
         builder.function.attributes.add("noinline")
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
+@intrinsic
+def own_copies(typingctx):
+    """Gives the function it stands in copies of its own of what it calls out of line.
+
+    Numba compiles a callee by itself, and once more within its caller, maybe to other last bits. A
+    process that compiles the caller would run the first, one that loads it from disk has only the
+    second. There is no public way to say so: the copies are made private when all is optimized.
+    """
+
+    def generate(context, builder, sig, args):
+        library = context.active_code_library
+        finalize = library._finalize_final_module
+
+        def finalize_with_private_copies():
+            for function in library._final_module.functions:
+                if not function.is_declaration and function.linkage == Linkage.linkonce_odr:
+                    function.linkage = Linkage.internal
+            finalize()
+
+        library._finalize_final_module = finalize_with_private_copies
         return context.get_dummy_value()
 
     return types.void(), generate

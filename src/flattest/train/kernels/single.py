@@ -42,6 +42,7 @@ from flattest.train.kernels.simd import (
     fma,
     load,
     out_of_line,
+    own_copies,
     spread,
     store,
     sweep_tile,
@@ -233,6 +234,7 @@ def run(theta, width, data, net, target, rule, clock, sources=SOURCES):
     W: (tiles, inputs, lanes). W2ᵀ: (width, tiles · lanes), or empty. a: (tiles · lanes,). All are
     0 beyond the width. b: (1,), the output bias.
     """
+    own_copies()
     W, W2, a, b = theta
     x, gram, y = data
     n, inputs = x.shape
