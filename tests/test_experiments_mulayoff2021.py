@@ -4,7 +4,12 @@ import numpy as np
 import pytest
 
 from flattest.experiments.expectations import Result
-from flattest.experiments.mulayoff2021 import QUICK_SWEEP, STABLE, spread_below_threshold
+from flattest.experiments.mulayoff2021 import (
+    QUICK_SWEEP,
+    STABLE,
+    STABLE_ON_AVERAGE,
+    spread_below_threshold,
+)
 from flattest.stability import Network, tangent_features, toggles
 from flattest.stability.modes import gram_top_eigenvalue, modes, with_knots_at
 from flattest.train.univariate import switches
@@ -29,6 +34,8 @@ def test_a_minimum_without_knots_on_data_has_one_mode_and_the_threshold_of_lemma
     smooth = sweep["knots_on_data"] == 0
     for name in ("least_mode", "greatest_mode"):
         np.testing.assert_allclose(sweep[name][smooth], sweep["sharpness"][smooth], rtol=1e-12)
+    mean = sweep["mean_sharpness"]
+    np.testing.assert_allclose(mean[smooth], sweep["sharpness"][smooth], rtol=1e-6)
     np.testing.assert_allclose(
         sweep["strong_threshold"][smooth], sweep["threshold"][smooth], rtol=1e-12
     )
@@ -36,14 +43,17 @@ def test_a_minimum_without_knots_on_data_has_one_mode_and_the_threshold_of_lemma
     assert knotted.any()
     assert smooth.any()
     assert (sweep["least_mode"][knotted] < sweep["greatest_mode"][knotted]).all()
+    assert (sweep["least_mode"][knotted] <= sweep["mean_sharpness"][knotted]).all()
+    assert (sweep["mean_sharpness"][knotted] <= sweep["greatest_mode"][knotted]).all()
     assert (sweep["strong_threshold"][knotted] > 1.01 * sweep["threshold"][knotted]).all()
 
 
-def test_a_sweep_judged_by_a_step_size_it_did_not_take_fails(sweep):
+@pytest.mark.parametrize("stable", [STABLE, STABLE_ON_AVERAGE], ids=["smooth", "on average"])
+def test_a_sweep_judged_by_a_step_size_it_did_not_take_fails(sweep, stable):
     """The minima found with η, held against 2/(1.005 η): no longer under the threshold."""
     shifted = {**sweep, "threshold": sweep["threshold"] / 1.005}
-    assert STABLE.judge([Result(0, "finished", sweep)]).met
-    assert not STABLE.judge([Result(0, "finished", shifted)]).met
+    assert stable.judge([Result(0, "finished", sweep)]).met
+    assert not stable.judge([Result(0, "finished", shifted)]).met
 
 
 def knotted_line():
