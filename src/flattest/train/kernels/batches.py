@@ -24,6 +24,7 @@ from flattest.train.kernels.common import (
     kernel,
     learning_rate,
     loss_value,
+    rescale,
     slope,
 )
 from flattest.train.kernels.simd import out_of_line, own_copies
@@ -158,7 +159,7 @@ def _gradient(net, target, theta, x, rows, labels, gradient, f, s, space, part):
     views = split(net, theta, x.shape[1], width)
     into = split(net, gradient, x.shape[1], width)
     for k in range(size):
-        part[k] = x[rows[k]]
+        rescale(part[k], 1.0, x[rows[k]])
     _outputs(net, views, x, rows, part[:size], f, space)
     total, finite = 0.0, True
     for k in range(size):
@@ -213,7 +214,7 @@ def _descend(rule, lr, theta, total, first):
     if rule.radius < np.inf:
         size = _norm(theta[:first])
         if size > rule.radius:
-            theta[:first] *= theta.dtype.type(rule.radius / size)
+            rescale(theta, rule.radius / size, theta[:first])
 
 
 @inlined
