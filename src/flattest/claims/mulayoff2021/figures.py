@@ -20,6 +20,11 @@ def _counted(sweep: dict, name: str) -> np.ndarray:
     return sweep[name][~np.isnan(sweep["sharpness"])]
 
 
+def _shares(name: str, limit: str) -> np.ndarray:
+    """A measure of every counted minimum over what it may be."""
+    return np.concatenate([_counted(s, name) / _counted(s, limit) for s in _sweeps()])
+
+
 @claim(
     "mulayoff2021/section-5-edge",
     "Gradient descent converges to minima with λ_max ≤ 2/η, where L is twice differentiable.",
@@ -27,11 +32,9 @@ def _counted(sweep: dict, name: str) -> np.ndarray:
     evidence="figure",
 )
 def section_5_edge() -> Measured:
-    share = np.concatenate(
-        [_counted(s, "smooth_sharpness") / _counted(s, "threshold") for s in _sweeps()]
-    )
-    note = f"largest λ_max·η/2 of {np.isfinite(share).sum()} of {share.size} minima"
-    return at_most(np.nanmax(share), 1.0, 1e-3, note, seeds=SEEDS)
+    shares = _shares("smooth_sharpness", "threshold")
+    note = f"largest λ_max·η/2 of {np.isfinite(shares).sum()} of {shares.size} minima"
+    return at_most(np.nanmax(shares), 1.0, 1e-3, note, seeds=SEEDS)
 
 
 @claim(
@@ -42,9 +45,7 @@ def section_5_edge() -> Measured:
     evidence="figure",
 )
 def section_5_every_run() -> Measured:
-    shares = np.concatenate(
-        [_counted(s, "mean_sharpness") / _counted(s, "threshold") for s in _sweeps()]
-    )
+    shares = _shares("mean_sharpness", "threshold")
     note = f"largest mean of λ_max·η/2 over {QUICK_SWEEP.averaged} steps; {shares.size} minima"
     return at_most(shares.max(), 1.0, 1e-3, note, seeds=SEEDS)
 
@@ -56,10 +57,8 @@ def section_5_every_run() -> Measured:
     evidence="figure",
 )
 def section_5_strong() -> Measured:
-    on_knots = [(s, s["knots_on_data"] > 0) for s in _sweeps()]
-    shares = np.concatenate(
-        [s["greatest_mode"][there] / s["strong_threshold"][there] for s, there in on_knots]
-    )
+    on_knots = np.concatenate([_counted(s, "knots_on_data") > 0 for s in _sweeps()])
+    shares = _shares("greatest_mode", "strong_threshold")[on_knots]
     note = f"largest share of the limit; {shares.size} minima with knots on data points"
     return at_most(shares.max(), 1.0, 1e-3, note, seeds=SEEDS)
 
@@ -71,10 +70,8 @@ def section_5_strong() -> Measured:
     evidence="figure",
 )
 def section_5_variation() -> Measured:
-    shares = [
-        (_counted(s, "variation") / _counted(s, "variation_threshold")).max() for s in _sweeps()
-    ]
-    return at_most(max(shares), 1.0, 0.0, "largest ∫|f″|g over 1/η − 1/2", seeds=SEEDS)
+    largest = _shares("variation", "variation_threshold").max()
+    return at_most(largest, 1.0, 0.0, "largest ∫|f″|g over 1/η − 1/2", seeds=SEEDS)
 
 
 @claim(
