@@ -246,7 +246,7 @@ def test_gates_without_common_weights_are_still_exact():
 
 
 def test_a_large_function_off_the_exact_route_is_estimated_with_its_error(monkeypatch):
-    monkeypatch.setattr(sys.modules["flattest.measure"], "MOST_COLUMNS", 0)
+    monkeypatch.setattr(sys.modules["flattest.measure.diagonal"], "MOST_COLUMNS", 0)
     W, a = weights((4, 4), (4,))
     data = np.random.default_rng(4).normal(size=(5, 4)), np.zeros(5)
     found = ft.measure(smooth, {"W": W, "a": a}, data, rtol=0.02)

@@ -16,14 +16,14 @@ from flattest.bounds import Bound, known_lower_bound, targets
 from flattest.data import Dataset
 from flattest.errors import FlattestError
 from flattest.losses import loss as flattest_loss
-from flattest.measure.assemble import Diagonal, Size, assemble, top_eigenvalue
+from flattest.measure.assemble import Size, assemble, top_eigenvalue
+from flattest.measure.diagonal import Diagonal, find_diagonal
 from flattest.measure.jaxpr import structure_of
 from flattest.measure.network import FunctionProblem, function_problem, is_named, named_leaves
 from flattest.measure.result import Layer, Measurement
-from flattest.measure.units import Structure
 from flattest.models import MLP, Model
 from flattest.randomness import generator
-from flattest.sharpness import MOST_COLUMNS, estimators, trace
+from flattest.sharpness import MOST_COLUMNS, trace
 
 __all__ = ["Layer", "Measurement", "measure"]
 
@@ -74,7 +74,7 @@ def measure(
         if not isinstance(structure.units, str):
             structure = replace(structure, units="∇²L is known by layer, not by entry")
     else:
-        diagonal = _diagonal(p, structure, rtol, most_products, seed)
+        diagonal = find_diagonal(p, structure, p.gauss_newton, rtol, most_products, seed)
     top = top_eigenvalue(p.matvec, p.size, tol, generator(seed, "measure/start"))
     size = Size(p.size, p.samples, p.mean_loss())
     bound = _bound(function, p, data, loss)
@@ -94,23 +94,6 @@ def _callable(function: Any, data: Any) -> Callable[[Any, Any], Any]:
             f"not a {type(function).__name__}."
         )
     return function
-
-
-def _diagonal(
-    p: FunctionProblem, structure: Structure, rtol: float, most_products: int, seed: int
-) -> Diagonal:
-    if structure.exact:
-        entries = p.by_name(p.gauss_newton_diagonal())
-        return Diagonal(entries, "exact: Gauss–Newton, piecewise linear network")
-    because = f"because {structure.reason}"
-    if p.size <= MOST_COLUMNS:
-        entries = p.by_name(p.diagonal_by_columns())
-        return Diagonal(entries, f"exact: all columns of ∇²L, {because}")
-    found = estimators.hutchinson(
-        p.products, p.size, rtol, most_products, generator(seed, "measure/trace")
-    )
-    method = f"estimate: Hutchinson, {len(found.samples)} products, {because}"
-    return Diagonal(p.by_name(found.diagonal), method, found.stderr)
 
 
 def _bound(function: Any, p: FunctionProblem, data: Any, loss: Any) -> Bound | None:

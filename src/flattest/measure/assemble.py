@@ -1,35 +1,15 @@
 """From the diagonal of ∇²L and the units that can be rescaled to a measurement."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from flattest.bounds import Bound
+from flattest.measure.diagonal import Diagonal
 from flattest.measure.result import Layer, Measurement
 from flattest.measure.units import Flattest, Unbounded, Units, flattest
 from flattest.sharpness import lanczos
 from flattest.sharpness.result import Measure
-
-
-@dataclass(frozen=True)
-class Diagonal:
-    """The diagonal of ∇²L by parameter, how it was found, and the standard error of its sum."""
-
-    entries: Mapping[str, np.ndarray]
-    method: str
-    stderr: float = 0.0
-
-    @property
-    def trace(self) -> float:
-        return sum(self.per_layer.values())
-
-    @property
-    def per_layer(self) -> dict[str, float]:
-        return {name: float(np.sum(entries)) for name, entries in self.entries.items()}
-
-    def as_measure(self) -> Measure:
-        return Measure(self.trace, self.method, self.stderr, self.per_layer)
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,10 @@ from flattest.data import Dataset
 from flattest.errors import FlattestError, unknown
 from flattest.losses import LOSSES
 from flattest.losses import loss as flattest_loss
+from flattest.measure.diagonal import ROWS_AT_ONCE
 
 # Per-sample gradients held at once: 128 MB in float64, or those of one sample where that is more.
 MOST_GRADIENT_ENTRIES = 2**24
-_ROWS_AT_ONCE = 32
 
 
 @dataclass(eq=False)
@@ -56,8 +56,8 @@ class FunctionProblem:
     def by_name(self, flat) -> dict[str, np.ndarray]:
         return {name: np.asarray(v) for name, v in self.unravel(jnp.asarray(flat)).items()}
 
-    def gauss_newton_diagonal(self) -> np.ndarray:
-        """(1/n) Σ_i Σ_c λ_ic (J_iᵀ v_ic)² with the eigenpairs λ, v of ∇²_f ℓ_i."""
+    def gauss_newton(self) -> dict[str, np.ndarray]:
+        """Its diagonal: (1/n) Σ_i Σ_c λ_ic (J_iᵀ v_ic)² with the eigenpairs λ, v of ∇²_f ℓ_i."""
         entries = self.size * self.outputs.shape[1]
         at_once = min(self.samples, max(1, MOST_GRADIENT_ENTRIES // entries))
         # The last chunk is filled up with samples of weight 0.
@@ -67,7 +67,7 @@ class FunctionProblem:
         chunks = [
             a.reshape(-1, at_once, *a.shape[1:]) for a in (self.x[rows], self.y[rows], counted)
         ]
-        return np.asarray(self._sum_of_squares(self.theta, chunks)) / self.samples
+        return self.by_name(self._sum_of_squares(self.theta, chunks) / self.samples)
 
     # Compiled for each problem, so that nothing of it outlives it.
     @cached_property
@@ -107,24 +107,12 @@ class FunctionProblem:
 
     def products(self, rows: np.ndarray) -> np.ndarray:
         """∇²L applied to each row."""
-        blocks = [rows[i : i + _ROWS_AT_ONCE] for i in range(0, len(rows), _ROWS_AT_ONCE)]
+        blocks = [rows[i : i + ROWS_AT_ONCE] for i in range(0, len(rows), ROWS_AT_ONCE)]
         found = [self._several_products(self.theta, self.x, self.y, block) for block in blocks]
         return np.concatenate([np.asarray(block) for block in found])
 
     def matvec(self, v: np.ndarray) -> np.ndarray:
         return np.array(self._one_product(self.theta, self.x, self.y, v))
-
-    def diagonal_by_columns(self) -> np.ndarray:
-        """The diagonal of ∇²L from its products with all unit vectors, a few at once."""
-        diagonal = np.empty(self.size)
-        for first in range(0, self.size, _ROWS_AT_ONCE):
-            # The last block overlaps the one before, so that one compiled shape serves all.
-            rows = np.arange(_ROWS_AT_ONCE) + min(first, max(0, self.size - _ROWS_AT_ONCE))
-            rows = rows[rows < self.size]
-            basis = np.zeros((len(rows), self.size))
-            basis[np.arange(len(rows)), rows] = 1
-            diagonal[rows] = self.products(basis)[np.arange(len(rows)), rows]
-        return diagonal
 
 
 def function_problem(function: Callable, params: Any, data: Any, loss: Any) -> FunctionProblem:

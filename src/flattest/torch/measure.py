@@ -10,17 +10,15 @@ import numpy as np
 import torch
 from torch import nn
 
-from flattest.measure.assemble import Diagonal, Size, assemble
+from flattest.measure.assemble import Size, assemble
 from flattest.measure.assemble import top_eigenvalue as lanczos_top
+from flattest.measure.diagonal import Diagonal, find_diagonal
 from flattest.measure.result import Measurement
 from flattest.randomness import generator
-from flattest.sharpness import MOST_COLUMNS, estimators
 from flattest.sharpness.result import Measure
 from flattest.torch.diagonal import add_squares
 from flattest.torch.losses import Factor, MeanLoss
 from flattest.torch.problem import Problem, problem
-
-_COLUMNS_AT_ONCE = 32
 
 
 def measure(
@@ -77,16 +75,7 @@ def top_eigenvalue(
 
 
 def _diagonal(p: Problem, rtol: float, most_products: int, seed: int) -> Diagonal:
-    if p.structure.exact:
-        return Diagonal(gauss_newton(p), "exact: Gauss–Newton, piecewise linear network")
-    because = f"because {p.structure.reason}"
-    if p.size <= MOST_COLUMNS:
-        return Diagonal(p.by_name(_by_columns(p)), f"exact: all columns of ∇²L, {because}")
-    found = estimators.hutchinson(
-        p.products, p.size, rtol, most_products, generator(seed, "measure/trace")
-    )
-    method = f"estimate: Hutchinson, {len(found.samples)} products, {because}"
-    return Diagonal(p.by_name(found.diagonal), method, found.stderr)
+    return find_diagonal(p, p.structure, partial(gauss_newton, p), rtol, most_products, seed)
 
 
 def gauss_newton(p: Problem) -> dict[str, np.ndarray]:
@@ -102,17 +91,6 @@ def gauss_newton(p: Problem) -> dict[str, np.ndarray]:
 
 def _factor(loss: MeanLoss, y: torch.Tensor, f: torch.Tensor) -> Factor:
     return loss.factor(f, y)
-
-
-def _by_columns(p: Problem) -> np.ndarray:
-    """The diagonal of ∇²L from its products with all unit vectors, a few at once."""
-    diagonal = np.empty(p.size)
-    for first in range(0, p.size, _COLUMNS_AT_ONCE):
-        rows = np.arange(first, min(first + _COLUMNS_AT_ONCE, p.size))
-        basis = np.zeros((len(rows), p.size))
-        basis[np.arange(len(rows)), rows] = 1
-        diagonal[rows] = p.products(basis)[np.arange(len(rows)), rows]
-    return diagonal
 
 
 def _rescaled(module: nn.Module, factors: dict[str, np.ndarray]) -> nn.Module:

@@ -7,6 +7,7 @@ sample: shape operations are simply applied to them.
 
 import operator
 from collections.abc import Callable
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -150,9 +151,10 @@ class _Walk:
         if (rule := FUNCTIONS.get(function)) is None or not _has_tensor(args):
             raise NotFollowed(f"its operation {name} is not known")
         try:
-            return rule(self, *args, **kwargs)
-        except TypeError:  # An argument that the rule does not have.
+            signature(rule).bind(self, *args, **kwargs)
+        except TypeError:
             raise NotFollowed(f"its operation {name} has arguments that are not known") from None
+        return rule(self, *args, **kwargs)
 
     def weigh(self, parameter: nn.Parameter | None, target, source) -> None:
         """Notes between which units a parameter stands."""
