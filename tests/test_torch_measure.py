@@ -73,6 +73,17 @@ def mlp(*widths, activation=nn.ReLU):
     return nn.Sequential(*layers[:-1])
 
 
+def one_activation():
+    """ReLU6 is not homogeneous: no unit before it can be rescaled."""
+    bounded = nn.ReLU6()
+    module = mlp(4, 5, 5, 5, 1)
+    module[3] = module[5] = bounded
+    with torch.no_grad():
+        for p in module.parameters():
+            p *= 5
+    return module
+
+
 def image_case(n=10):
     return Convolutional().eval(), torch.randn(n, 1, 8, 8), torch.randint(0, 3, (n,))
 
@@ -95,6 +106,12 @@ NETWORKS = {
         torch.randn(7, 2, 9),
         torch.rand(7, 2),
         nn.BCEWithLogitsLoss(),
+    ),
+    "one activation for all": lambda: (*vector_case(one_activation()), nn.MSELoss()),
+    "soft labels": lambda: (
+        *vector_case(mlp(4, 5, 3))[:2],
+        torch.rand(12, 3),
+        nn.CrossEntropyLoss(label_smoothing=0.1),
     ),
 }
 
@@ -534,6 +551,12 @@ BAD_DATA = {
     "loss name": ((X, Y), "hinge", "cross_entropy"),
     "no loss": ((X, Y), 3, "function of outputs and targets"),
     "failing loss": ((X, Y), lambda f, y: f @ f, "loss fails"),
+    "sum of one": ((X[:1], Y[:1] + 1), nn.MSELoss(reduction="sum"), "reduction='mean'"),
+    "ignored": (
+        (np.ones((20, 4)), np.repeat([0, -100], 10)),
+        "cross_entropy",
+        r"ignores \(-100\).*remove those samples",
+    ),
     "class weights": ((X, Y), nn.CrossEntropyLoss(weight=torch.ones(1)), "class weights"),
 }
 

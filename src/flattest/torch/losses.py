@@ -38,12 +38,17 @@ def mean_loss(loss) -> MeanLoss:
     outputs and targets that is the mean of per-sample losses, such as PyTorch's."""
     if isinstance(loss, str):
         if loss == "cross_entropy":
-            return MeanLoss(nn.functional.cross_entropy, _softmax_factor)
+            return _cross_entropy(nn.CrossEntropyLoss())
         if loss not in LOSSES:
             raise unknown("loss", loss, [*LOSSES, "cross_entropy"])
         return _of_flattest(flattest_loss(loss))
     if isinstance(loss, tuple(LOSSES.values())):
         return _of_flattest(loss)
+    if isinstance(loss, nn.MSELoss | nn.CrossEntropyLoss) and loss.reduction != "mean":
+        raise FlattestError(
+            f"{type(loss).__name__}(reduction={loss.reduction!r}) is not the mean of its samples' "
+            "losses; use reduction='mean'."
+        )
     if isinstance(loss, nn.MSELoss):
         return MeanLoss(loss, lambda f, y: _constant_factor(f, 2 / f[0].numel()))
     if isinstance(loss, nn.CrossEntropyLoss):
@@ -52,7 +57,7 @@ def mean_loss(loss) -> MeanLoss:
                 "CrossEntropyLoss with class weights is not the mean of its samples' losses; "
                 "leave the weights out."
             )
-        return MeanLoss(loss, _cross_entropy_factor(loss))
+        return _cross_entropy(loss)
     if not callable(loss):
         raise FlattestError(f"A loss is a name or a function of outputs and targets, not {loss!r}.")
     return MeanLoss(loss, _autograd_factor(loss))
@@ -102,19 +107,36 @@ def _diagonal_factor(curvature: torch.Tensor) -> Factor:
     return Factor(torch.diag_embed(curvature.abs().sqrt()), curvature.sign())
 
 
-def _softmax_factor(f: torch.Tensor, y: torch.Tensor) -> Factor:
+def _cross_entropy(loss: nn.CrossEntropyLoss) -> MeanLoss:
+    """In closed form where a sample has one label; soft labels, segmentation etc. by autograd."""
+    by_autograd = _autograd_factor(loss)
+
+    def check(y):
+        if (y == loss.ignore_index).any():
+            raise FlattestError(
+                f"Targets that CrossEntropyLoss ignores ({loss.ignore_index}) make it no mean over "
+                "all samples; remove those samples."
+            )
+
+    def of_batch(f, y):
+        check(y)
+        return loss(f, y)
+
+    def factor(f, y):
+        check(y)
+        one_label = f.dim() == 2 and not y.is_floating_point()
+        return _softmax_factor(f) if one_label else by_autograd(f, y)
+
+    return MeanLoss(of_batch, factor)
+
+
+def _softmax_factor(f: torch.Tensor) -> Factor:
     """diag(p) − p pᵀ = Σ_c s_c s_cᵀ with s_c = √p_c (e_c − p), whatever the label."""
     p = torch.softmax(f, dim=1)
     columns = (torch.eye(f.shape[1], dtype=f.dtype, device=f.device) - p[:, :, None]) * p[
         :, None
     ].sqrt()
     return Factor(columns, torch.ones_like(p))
-
-
-def _cross_entropy_factor(loss) -> Callable[[torch.Tensor, torch.Tensor], Factor]:
-    """The closed form where a sample has one label; segmentation and the like by autograd."""
-    by_autograd = _autograd_factor(loss)
-    return lambda f, y: _softmax_factor(f, y) if f.dim() == 2 else by_autograd(f, y)
 
 
 def _autograd_factor(loss: Callable) -> Callable[[torch.Tensor, torch.Tensor], Factor]:

@@ -95,7 +95,8 @@ class _Walk:
 
     def run_chain(self, module: nn.Sequential, x: torch.Tensor) -> None:
         value = torch.full(x.shape, FIXED)
-        for name, layer in module.named_children():
+        # named_children() would leave out a layer that comes again, such as one ReLU for all.
+        for name, layer in module._modules.items():
             value = self.call_module(name, layer, value).contiguous()
             self.entries += value.numel()
         self.output(value)
@@ -207,7 +208,10 @@ def _convolution(walk: _Walk, module: nn.modules.conv._ConvNd, x):
 def _output_shape(module: nn.Module, x: torch.Tensor) -> torch.Size:
     """The shape of module(x), found on PyTorch's meta device, which computes nothing."""
     empty = {name: p.to("meta") for name, p in module.named_parameters()}
-    return torch.func.functional_call(module, empty, (x.to("meta", torch.float64),)).shape
+    output = torch.func.functional_call(module, empty, (x.to("meta", torch.float64),))
+    if not isinstance(output, torch.Tensor):
+        raise NotFollowed(f"{_name(module)} returns more than one tensor")
+    return output.shape
 
 
 def _batch_norm(walk: _Walk, module: nn.modules.batchnorm._BatchNorm, x):
