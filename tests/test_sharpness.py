@@ -119,7 +119,36 @@ def test_the_residual_parts_norm_is_exact_for_two_piecewise_linear_layers(archit
     model, data, params, _, _ = point(architecture, activation, "random", "mse")
     H = hessian(model, params, data)
     dense = np.array([H.residual_matvec(e) for e in np.eye(H.size)])
-    assert H.residual_norm() == pytest.approx(np.linalg.norm(dense, 2), rel=1e-12)
+    assert H.residual_bound() == pytest.approx(np.linalg.norm(dense, 2), rel=1e-12)
+
+
+@pytest.mark.parametrize(("activation", "bounded"), [("relu", True), ("softplus", False)])
+def test_the_gram_routes_residuals_are_those_of_the_dense_hessian(activation, bounded):
+    """Not quite at an interpolator, and with a tolerance so wide that the route is taken."""
+    model, data, params, _, _ = point("bias", activation, "near_interpolation", "mse")
+    missed = np.random.default_rng(0).normal(scale=1e-3, size=data.n)
+    data = ft.Dataset(data.x, data.y + missed)
+    dense = reference.dense_hessian(model, params, data)
+    top = ft.top_eigenvalues(model, params, data, 2, tol=0.9)
+    assert top.route == "gram"
+    for value, vector, residual in zip(top.values, top.vectors, top.residuals, strict=True):
+        v = flatten(vector, sorted(params))
+        gap = np.linalg.norm(dense @ v - value * v) / top.values.max()
+        assert gap > 1e-7
+        assert gap <= residual * (1 + 1e-9)
+        assert bounded or gap == pytest.approx(residual, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    "c", [np.array([1.0, 1.0]), np.array([1.0, -1.0])], ids=["sum", "difference"]
+)
+def test_no_fixed_signs_hide_the_rest_of_the_hessian(c):
+    """f = (c·v)², where any two signs are along c or across it: ∇²L = 2∇f∇fᵀ + 4(f − y)ccᵀ."""
+    model = ft.FunctionModel(lambda p, x: jnp.full(len(x), (p["v"] @ c) ** 2), None)
+    v, data = np.array([1.5, 0.4]), ft.Dataset(np.ones((1, 1)), np.array([-50.0]))
+    f = (v @ c) ** 2
+    top = ft.top_eigenvalue(model, {"v": v}, data)
+    assert top.value == pytest.approx(16 * f + 8 * (f + 50), rel=1e-9)
 
 
 def test_both_branches_of_sim_ln_and_inactive_neurons_occur():

@@ -17,7 +17,7 @@ from flattest.sharpness import estimators, lanczos
 from flattest.sharpness.function import FunctionHessian
 from flattest.sharpness.network import NetworkHessian, blocks_of
 from flattest.sharpness.normalized import SimBNHessian, SimLNHessian
-from flattest.sharpness.operator import Hessian, signs
+from flattest.sharpness.operator import Hessian, probe
 from flattest.sharpness.plain import PlainHessian
 from flattest.sharpness.result import Eigenpairs, Measure
 from flattest.sharpness.spectrum import SpectralDensity
@@ -212,9 +212,8 @@ def top_eigenvalues(
     """The k largest eigenvalues of ∇²L with their eigenvectors, to tol · max |λ|.
 
     At interpolators they are those of the n × n Gram matrix √w_i ∇f_i · ∇f_k √w_k (route "gram",
-    taken where the residual part E is below tol; `residuals` bound ‖Hv − λv‖ by the Gram matrix's
-    own residual plus ‖E‖); elsewhere Lanczos starts from the Gram matrix's top eigenvectors. A
-    dead network, whose ∇²L is 0, is refused.
+    taken where the residual part E is below tol); elsewhere Lanczos starts from the Gram matrix's
+    top eigenvectors. A dead network, whose ∇²L is 0, is refused.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         H = hessian(model, params, data, loss)
@@ -223,7 +222,8 @@ def top_eigenvalues(
     if not tol > 0:
         raise FlattestError(f"tol must be positive, not {tol!r}.")
     with np.errstate(over="ignore", invalid="ignore"):
-        residual_part = H.residual_norm() if H.u.any() else 0.0
+        bound = H.residual_bound()
+        residual_part = H.residual_size() if bound is None else bound
         gram = _weighted_gram(H)
         values, c = _gram_eigenpairs(gram, k, residual_part / tol)
     if not np.isfinite(residual_part):
@@ -231,8 +231,10 @@ def top_eigenvalues(
     if residual_part == 0 and not len(values):
         _refuse_if_dead(H)
     if len(values) >= k and residual_part <= tol * values[0]:
-        return _lifted_pairs(H, gram, values[:k], c[:k], residual_part)
-    start = _SHARE_OF_OTHERS * signs(H.size) / np.sqrt(H.size)
+        if bound is None:
+            return _checked(H, np.array([_lifted(H, row) for row in c[:k]]), "gram")
+        return _lifted_pairs(H, gram, values[:k], c[:k], bound)
+    start = _SHARE_OF_OTHERS * probe(H.size) / np.sqrt(H.size)
     if len(values):
         shares = np.where(np.arange(len(values)) < k, 1.0, _SHARE_OF_OTHERS)
         start += _lifted(H, shares @ c)
@@ -272,17 +274,17 @@ def _gram_eigenpairs(gram: np.ndarray, k: int, useful: float) -> tuple[np.ndarra
 
 
 def _lifted_pairs(
-    H: Hessian, gram: np.ndarray, values: np.ndarray, c: np.ndarray, residual_part: float
+    H: Hessian, gram: np.ndarray, values: np.ndarray, c: np.ndarray, bound: float
 ) -> Eigenpairs:
     """G's eigenpairs (rows c) as ∇²L's: v = Σ_i c_i √w_i ∇f_i / √(cᵀGc).
 
     With ρ = Gc − λc the Gauss–Newton part leaves ‖Hv − λv‖ = √(ρᵀGρ / cᵀGc), and
-    E = Σ_i u_i ∇²f_i at most ‖E‖ more, so that no product with ∇²L is needed.
+    E = Σ_i u_i ∇²f_i at most `bound` ≥ ‖E‖ more, so that no product with ∇²L is needed.
     """
     rho = c @ gram - values[:, None] * c
     left = np.sqrt(np.vecdot(rho, rho @ gram).clip(0) / values)
     vectors = [H.as_params(_lifted(H, row)) for row in c]
-    return Eigenpairs(values, vectors, (left + residual_part) / values[0], "gram")
+    return Eigenpairs(values, vectors, (left + bound) / values[0], "gram")
 
 
 def _lifted(H: Hessian, c: np.ndarray) -> np.ndarray:
@@ -338,8 +340,8 @@ def spectrum(
         lanczos.quadrature(H.matvec, rng.choice([-1.0, 1.0], H.size), steps, rng)
         for _ in range(probes)
     ]
-    # Rows that ended early are padded with nodes of weight 0.
     longest = max(len(nodes) for nodes, _ in rows)
-    padded = [[np.pad(part, (0, longest - len(part))) for part in row] for row in rows]
-    nodes, weights = np.array(padded).transpose(1, 0, 2)
+    # Rows that ended early are padded with their last node, with weight 0.
+    nodes = np.array([np.pad(row, (0, longest - len(row)), mode="edge") for row, _ in rows])
+    weights = np.array([np.pad(row, (0, longest - len(row))) for _, row in rows])
     return SpectralDensity(nodes, weights, H.size)

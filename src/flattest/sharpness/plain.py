@@ -114,9 +114,10 @@ class PlainHessian(NetworkHessian):
         """R z_l = σ′_l ⊙ R h_l, in place of R h_l where no σ″ will ask for that."""
         return np.multiply(self.slopes[l], Rh, out=None if self.bends else Rh)
 
-    def residual_norm(self):
-        if self.model.depth > 2 or self.bends:
-            return super().residual_norm()
+    def residual_bound(self):
+        known = super().residual_bound()
+        if known is not None or self.model.depth > 2 or self.bends:
+            return known
         # E couples each W2_j with (W1_j, b1_j) only, by Σ_i u_i σ′(h_ij) x′_i: this is ‖E‖ itself.
         coupling = self.slopes[0].T @ (self.u[:, None] * self.x)
         return float(np.sqrt(row_dots(coupling, coupling).max()))
