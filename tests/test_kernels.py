@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from flattest.activations import register_activation
 from flattest.algorithms import Phase, StepChange
 from flattest.data import Dataset
 from flattest.errors import FlattestError
@@ -357,9 +358,25 @@ def test_loss_conditions_are_looked_at_after_every_epoch(name):
     assert distance(changed.params, tail.params) < 1e-12
 
 
+def test_strong_decay_of_three_layers_stays_within_single_precision():
+    """η λ = 0.5 over 400 steps: the scale that W2 is kept with would fall to 1e-120."""
+    task, state = problem(THREE_LAYERS, n=400)
+    phase = sgd(lr=0.05, weight_decay=10.0)
+    single = replace(state, params={k: v.astype(np.float32) for k, v in state.params.items()})
+    after, expected = (fused.advance(task, phase, start, 1) for start in (single, state))
+    assert after.halt is None
+    assert distance(after.params, expected.params) < 1e-6
+
+
 def test_what_it_cannot_train_it_says_in_a_sentence():
     assert "depth" in fused.supports(MLP(WIDTH, depth=5), MSE(), sam())
     assert "FunctionModel" in fused.supports(FunctionModel(None, None), MSE(), sam())
+    assert "weight decay < 1" in fused.supports(BIAS, MSE(), sgd(lr=0.5, weight_decay=2.0))
+    change = StepChange(below=0.1, factor=4.0)
+    assert fused.supports(BIAS, MSE(), sgd(lr=0.4, weight_decay=1.0)) is None
+    assert fused.supports(BIAS, MSE(), sgd(lr=0.4, weight_decay=1.0, step_change=change))
+    register_activation("relu:mine", jax.numpy.tanh)
+    assert "relu:mine" in fused.supports(MLP(WIDTH, activation="relu:mine"), MSE(), sam())
     assert all(fused.supports(*settings) is None for settings in CASES.values())
     task, state = problem(MLP(WIDTH, depth=5))
     with pytest.raises(FlattestError, match="depth 2 and 3"):

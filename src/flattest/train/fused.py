@@ -32,13 +32,19 @@ def supports(model, loss, phase: Phase) -> str | None:
     """None where this engine trains `model` by `phase`, else one sentence saying why not."""
     if not isinstance(model, MLP):
         return f"The fused engine trains flattest's MLP, not a {type(model).__name__}."
-    if _activation(model.activation) is None:
+    if model.activation_source or _activation(model.activation) is None:
         return f"The fused engine has no kernel for the activation {model.activation!r}."
     if type(loss) not in _LOSSES:
         return f"The fused engine has no kernel for the loss {type(loss).__name__}."
     if model.depth > 3:
         return f"The fused engine trains networks of depth 2 and 3, not {model.depth}."
+    if _largest_rate(phase) * phase.weight_decay >= 1:
+        return "The fused engine takes steps with learning rate · weight decay < 1 only."
     return None
+
+
+def _largest_rate(phase: Phase) -> float:
+    return phase.lr * max(1.0, phase.step_change.factor if phase.step_change else 1.0)
 
 
 def advance(problem: Problem, phase: Phase, state: State, epochs: int) -> State:

@@ -117,22 +117,22 @@ def _norm_exponent() -> float:
     "wen2023/lemma-a.4/norm-as-printed",
     "max ‖x_i‖² = Õ(√d) with high probability.",
     source="Lemma A.4, proof, last paragraph",
-    evidence="scaling law",
+    evidence="identity",
     reading="as printed",
 )
 def norm_as_printed() -> Measured:
-    return at_most(_norm_exponent(), 0.5, 0.2, "exponent of d on the cube, d = 4 … 256")
+    return at_most(_norm_exponent(), 0.5, 0.2, "exponent of d on the cube, where ‖x‖² = d")
 
 
 @claim(
     "wen2023/lemma-a.4/norm-corrected",
     "max ‖x_i‖² = Õ(d) with high probability.",
     source="Lemma A.4, proof, last paragraph",
-    evidence="scaling law",
+    evidence="identity",
     reading="as corrected",
 )
 def norm_corrected(exponent=1.0) -> Measured:
-    return equal(_norm_exponent(), exponent, 1e-6, "exponent of d on the cube, d = 4 … 256")
+    return equal(_norm_exponent(), exponent, 1e-6, "exponent of d on the cube, where ‖x‖² = d")
 
 
 def flattest(

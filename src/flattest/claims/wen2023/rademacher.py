@@ -16,7 +16,7 @@ for name, statement in {
     "lemma-a.23": "Uniform convergence within 2R_S + 3√(log(4/δ)/n) for functions into [0, 1].",
     "theorem-a.3": "Srebro et al. 2010: fast rates O(H log³n R_n² + b log(1/δ)/n) at zero loss.",
 }.items():
-    cite(f"wen2023/{name}", statement, source=name.replace("-a", " A").capitalize())
+    cite(f"wen2023/{name}", statement, source=name.replace("-", " ").title())
 
 
 def all_signs(n: int) -> np.ndarray:

@@ -48,7 +48,8 @@ def _pointwise(statistic, low: float, high: float, n: int, trials: int = 2000) -
             outside = (means < low - 1e-12) | (means > high + 1e-12)
             rates.append(failure_bound(int(outside.sum()), trials))
     note = (
-        f"C = 24, δ = {DELTA}, n = {n}: 99 % upper limit of the worst failure rate, 15 directions"
+        f"C = 24, δ = {DELTA}, n = {n}: 99 % upper limit of the worst failure rate, "
+        f"{len(rates)} directions"
     )
     return at_most(max(rates), DELTA, 0.0, note, seeds=trials)
 

@@ -47,7 +47,7 @@ from flattest.train.kernels.simd import (
     store,
     sweep_tile,
 )
-from flattest.train.kernels.three_layer import deep_output, deep_step
+from flattest.train.kernels.three_layer import apply_scale, deep_output, deep_step
 from flattest.train.order import fill_order, fill_signs
 
 
@@ -205,8 +205,7 @@ def _close_epoch(W, upper, decays):
     out_of_line()
     W2, scale, a, b = upper
     if scale[0] != 1.0:
-        W2 *= W2.dtype.type(scale[0])
-        scale[0] = 1.0
+        apply_scale(W2, scale)
     finite = all_finite(W) and all_finite(W2) and all_finite(a) and np.isfinite(b[0])
     if not decays:
         return False, finite

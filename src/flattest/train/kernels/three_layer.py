@@ -31,6 +31,17 @@ from flattest.train.kernels.simd import (
     total,
 )
 
+# Under decay W2's scale would leave float32's range within an epoch of some hundred steps.
+LEAST_SCALE = 1e-6
+
+
+@inlined
+def apply_scale(W2, scale):
+    """W2 ← scale · W2, scale ← 1."""
+    flat = W2.reshape(W2.size)
+    rescale(flat, scale[0], flat)
+    scale[0] = 1.0
+
 
 @inlined
 def _select(z, v, on):
@@ -149,6 +160,8 @@ def deep_step(net, target, rule, lr, below, h, upper, square_x, y, work, on, upd
     keep, g = 1.0 - lr * rule.decay, lr * s
     _pull(W2, u2, on, count, scale[0], z, -g / (scale[0] * keep), u)
     scale[0] *= keep
+    if scale[0] < LEAST_SCALE:
+        apply_scale(W2, scale)
     along = h.dtype.type(e * dot(low_u2, u2))
     for k in range(h.size):
         u[k] = (u[k] + along * low_z[k]) * v[k]
