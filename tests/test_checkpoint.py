@@ -187,6 +187,14 @@ def test_the_checkpoints_of_another_run_are_refused(tmp_path, changes, named):
         short_run(tmp_path, **changes)
 
 
+def test_a_network_that_only_starts_alike_is_another_run(tmp_path):
+    """Sim-LN's ε matters where ‖φ‖ ≤ ε, which is nowhere at the start."""
+    one, other = (ft.MLP(width=12, norm="sim_ln", epsilon=e) for e in (1e-5, 1e-4))
+    train(one, DATA, PHASES, checkpoint=tmp_path)
+    with pytest.raises(ft.FlattestError, match="another run, which differs in model;"):
+        train(other, DATA, PHASES, checkpoint=tmp_path)
+
+
 def test_snapshots_are_the_parameters_at_logged_epochs(tmp_path):
     run = short_run(snapshots=tmp_path, log=Log(points=12, snapshots=5))
     kept = {int(path.stem): read_tensors(path) for path in checkpoints(tmp_path)}

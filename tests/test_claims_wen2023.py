@@ -2,6 +2,7 @@ import dataclasses
 import importlib
 import os
 
+import numpy as np
 import pytest
 
 from flattest import claims
@@ -55,6 +56,33 @@ def test_one_per_cent_off_a_construction_makes_its_entry_fail(monkeypatch, place
 def test_a_network_that_does_not_interpolate_refutes_no_misprint(monkeypatch, place, id):
     patched(monkeypatch, place, lambda error: error + 1)
     assert claims.run(claims.get(f"wen2023/{id}")).status == "error"
+
+
+@pytest.mark.parametrize("id", ["table-1/bias-algorithm", "section-4/heading-corrected"])
+@pytest.mark.parametrize(
+    ("error", "train_error", "ratio", "status"),
+    [
+        (0.4, 0.0, 1.0, ("supported", "holds")),
+        (0.4, 0.5, 1.0, ("fails",)),
+        (0.4, 0.0, 0.0, ("fails",)),
+        (0.4, 0.0, 1.2, ("fails",)),
+        (0.0, 0.0, 1.0, ("fails",)),
+    ],
+    ids=["as found", "no interpolator", "collapsed", "not flattest", "generalizes"],
+)
+def test_only_a_flattest_interpolator_that_fails_shows_that_sam_finds_one(
+    monkeypatch, id, error, train_error, ratio, status
+):
+    found = [np.full(3, value) for value in (error, train_error, ratio)]
+    monkeypatch.setattr("flattest.claims.wen2023.table1.trained", lambda name: found)
+    assert claims.run(claims.get(f"wen2023/{id}")).status.startswith(status)
+
+
+@pytest.mark.parametrize("change", [lambda excess: excess + 1e-3, lambda excess: 0.0])
+def test_a_balance_that_is_off_or_met_everywhere_makes_lemma_a3_fail(monkeypatch, change):
+    patched(monkeypatch, "batch_norm._excess", change)
+    outcome = claims.run(claims.get("wen2023/lemma-a.3/equality-corrected"))
+    assert outcome.status.startswith("fails")
 
 
 def scaled(factor):

@@ -43,6 +43,7 @@ KERNELS = {
 def test_a_kernel_shares_no_code_with_what_it_calls(name):
     kernel, use = KERNELS[name]
     use()
+    assert kernel.overloads
     for compiled in kernel.overloads.values():
         functions = compiled.library._get_module_for_linking().functions
         shared = {f.name for f in functions if f.linkage == Linkage.linkonce_odr}

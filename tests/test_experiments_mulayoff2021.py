@@ -1,5 +1,6 @@
 """What the sweeps of mulayoff2021 count, measure and judge; test_quick_specs runs them all."""
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -8,6 +9,7 @@ from flattest.experiments.mulayoff2021 import (
     QUICK_SWEEP,
     STABLE,
     STABLE_ON_AVERAGE,
+    minimum,
     spread_below_threshold,
 )
 from flattest.stability import Network, tangent_features, toggles
@@ -54,6 +56,24 @@ def test_a_sweep_judged_by_a_step_size_it_did_not_take_fails(sweep, stable):
     shifted = {**sweep, "threshold": sweep["threshold"] / 1.005}
     assert stable.judge([Result(0, "finished", sweep)]).met
     assert not stable.judge([Result(0, "finished", shifted)]).met
+
+
+def test_a_run_that_never_comes_to_rest_is_not_counted():
+    hasty = msgspec.structs.replace(
+        QUICK_SWEEP, count=2, highest=2e-3, rest_loss=0.0, steps=200_000
+    )
+    found = hasty.compute(1)
+    assert found["counted"][0] == 0
+    assert found["excluded_unconverged"][0] + found["excluded_in_warmup"][0] == 2
+    assert np.isnan(found["sharpness"]).all()
+
+
+def test_a_minimum_that_descent_leaves_has_no_finite_mean(sweep):
+    run = int(np.flatnonzero(sweep["knots_on_data"] == 0)[0])
+    network, data = Network.from_theta(sweep["theta"][run]), QUICK_SWEEP.data(1)
+    lr = float(sweep["lr"][run])
+    assert minimum(QUICK_SWEEP, QUICK_SWEEP.model, network, data, lr).mean_sharpness < np.inf
+    assert minimum(QUICK_SWEEP, QUICK_SWEEP.model, network, data, 1.5 * lr).mean_sharpness == np.inf
 
 
 def knotted_line():

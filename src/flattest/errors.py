@@ -8,3 +8,8 @@ class FlattestError(ValueError):
 def unknown(kind: str, name: object, valid) -> FlattestError:
     """The error for a name that no registry holds, listing those that are valid."""
     return FlattestError(f"Unknown {kind} {name!r}; valid are: {', '.join(sorted(valid))}.")
+
+
+def first_line(error: Exception) -> str:
+    """The first line of someone else's message, to be quoted within a sentence."""
+    return (str(error).strip().partition("\n")[0] or type(error).__name__).rstrip(".")

@@ -210,8 +210,8 @@ class Minimum(NamedTuple):
 
     `sharpness` is λ_max at the last iterate. Where knots lie on data points L has no Hessian, but
     one for each mode of I (S54), and descent goes from mode to mode. `mean_sharpness` is the mean
-    of λ_max over its next steps: a distance along a common top eigenvector is multiplied by
-    Π_t (1 − ηλ_t), which stays bounded, to first order at the edge, where the mean is ≤ 2/η.
+    of λ_max over its next steps: a distance along a top eigenvector that the modes share is
+    multiplied by Π_t (1 − ηλ_t), which at the edge stays bounded where the mean is ≤ 2/η.
     `least_mode` and `greatest_mode` are the least and the greatest λ_max of all modes, and
     `strong_threshold` is (S75), which is 2/η where there is one mode.
     """
@@ -236,17 +236,19 @@ def measured(
 ) -> dict[str, np.ndarray]:
     """Every field of `Minimum` per run, Lemma 4's bound, 2/η, 1/η − 1/2, and the exclusions.
 
-    NaN where the run did not converge, or converged during the warm-up and so at another step
-    size; `excluded_in_warmup` and `excluded_unconverged` count these. Lemma 1 is about minima where
-    L is twice differentiable: `smooth_sharpness` is NaN at the `excluded_on_knots` others too.
+    NaN where the run did not converge or come to rest, or converged during the warm-up and so at
+    another step size; `excluded_unconverged` and `excluded_in_warmup` count these. Lemma 1 is about
+    minima where L is twice differentiable: `smooth_sharpness` is NaN at the `excluded_on_knots`
+    others too.
     """
-    counted = found.converged & ~found.in_warmup
-    theta, loss = found.theta.copy(), found.loss.copy()
+    converged, theta, loss = found.converged.copy(), found.theta.copy(), found.loss.copy()
     minima = [NOT_COUNTED] * lr.size
-    for run in map(int, np.flatnonzero(counted)):
+    for run in map(int, np.flatnonzero(converged & ~found.in_warmup)):
         rested = descend(found.network(run), data, [task.rest(lr[run])], threads=1)
-        theta[run], loss[run] = rested.theta[0], rested.loss[0]
-        minima[run] = minimum(task, model, rested.network(0), data, lr[run])
+        theta[run], loss[run], converged[run] = rested.theta[0], rested.loss[0], rested.converged[0]
+        if converged[run]:
+            minima[run] = minimum(task, model, rested.network(0), data, lr[run])
+    counted = converged & ~found.in_warmup
     columns = {name: np.array([getattr(each, name) for each in minima]) for name in Minimum._fields}
     threshold = np.array([sharpness_threshold(step) for step in lr])
     sharpness, variation = columns["sharpness"], columns["variation"]
@@ -262,12 +264,12 @@ def measured(
         "counted_variation": variation[counted],
         "steps": found.steps,
         "final_loss": loss,
-        "converged": found.converged.astype(float),
+        "converged": converged.astype(float),
         "counted": np.array([counted.sum()]),
         "at_edge": np.array([(np.abs(sharpness / threshold - 1) <= EDGE).sum()]),
         "smooth": np.array([smooth.sum()]),
-        "excluded_in_warmup": np.array([(found.converged & found.in_warmup).sum()]),
-        "excluded_unconverged": np.array([(~found.converged).sum()]),
+        "excluded_in_warmup": np.array([(converged & found.in_warmup).sum()]),
+        "excluded_unconverged": np.array([(~converged).sum()]),
         "excluded_on_knots": np.array([(counted & ~smooth).sum()]),
         "theta": theta,
         "x": data.x[:, 0],
@@ -283,7 +285,7 @@ def minimum(task: Descending, model: MLP, network: Network, data: Dataset, lr: f
     share = toggles_per_sample(knotted, x).max() / x.size
     return Minimum(
         sharpness=gram_top_eigenvalue(tangent_features(network, x)),
-        mean_sharpness=_mean_sharpness(network, data, gd(lr, steps=task.averaged)),
+        mean_sharpness=_mean_sharpness(task, network, data, lr),
         flattest=best.value,
         dual=best.dual,
         variation=weighted_total_variation(network, x),
@@ -302,9 +304,12 @@ def top_vector_gap(model: MLP, params: Params, data: Dataset) -> float:
     return values[-1] / pencil.dual_value(np.outer(vectors[:, -1], vectors[:, -1])) - 1
 
 
-def _mean_sharpness(network: Network, data: Dataset, phase: Phase) -> float:
-    """Mean of λ_max over the iterates of a phase."""
-    found = descend(network, data, [phase], range(phase.length(data.n)), threads=1)
+def _mean_sharpness(task: Descending, network: Network, data: Dataset, lr: float) -> float:
+    """Mean of λ_max over further steps; infinite where descent leaves the minimum in them."""
+    phase = gd(lr, steps=task.averaged)
+    found = descend(network, data, [phase], range(task.averaged), threads=1)
+    if not found.trace_loss.max() <= task.stop_loss:
+        return np.inf
     return float(np.mean([_sharpness(theta, data) for theta in found.trace_theta[0]]))
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from flattest.data import Dataset
-from flattest.errors import FlattestError, unknown
+from flattest.errors import FlattestError, first_line, unknown
 from flattest.losses import LOSSES
 from flattest.losses import loss as flattest_loss
 from flattest.measure.diagonal import ROWS_AT_ONCE
@@ -206,7 +206,7 @@ def _check(p: FunctionProblem) -> None:
     except FlattestError:
         raise
     except Exception as error:  # Whatever the user's function raises on these inputs.
-        raise FlattestError(f"The function fails on these inputs: {_line(error)}") from None
+        raise FlattestError(f"The function fails on these inputs: {first_line(error)}.") from None
     if len(f) != p.samples or not bool(jnp.isfinite(f).all()):
         raise FlattestError("The function must give a row of finite outputs for each sample.")
     if not np.allclose(f[:1], alone.reshape(1, -1), rtol=1e-8, atol=1e-10):
@@ -218,7 +218,7 @@ def _check(p: FunctionProblem) -> None:
         value = p.mean_loss()
     except Exception as error:  # Whatever the loss raises on these outputs and targets.
         raise FlattestError(
-            f"The loss fails on outputs {f.shape} and targets {p.y.shape}: {_line(error)}"
+            f"The loss fails on outputs {f.shape} and targets {p.y.shape}: {first_line(error)}."
         ) from None
     if not np.isfinite(value):
         raise FlattestError("The loss is not a finite number on every sample.")
@@ -236,8 +236,3 @@ def _check_used(p: FunctionProblem) -> None:
         raise FlattestError(
             f"The outputs do not depend on {', '.join(unused)}; leave unused parameters out."
         )
-
-
-def _line(error: Exception) -> str:
-    """The first line of an error's message, as the end of a sentence."""
-    return (str(error).strip().partition("\n")[0] or type(error).__name__).rstrip(".") + "."

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from flattest.data import Dataset
-from flattest.errors import FlattestError
+from flattest.errors import FlattestError, first_line
 from flattest.measure.units import Structure
 from flattest.torch.losses import MeanLoss, mean_loss
 from flattest.torch.structure import structure_of
@@ -122,7 +122,7 @@ def _copy(module: nn.Module) -> nn.Module:
         work = copy.deepcopy(module, memo)
         return work if _in_float64(work) else work.double()
     except Exception as error:  # A module may raise anything here.
-        raise FlattestError(f"The module cannot be copied: {_line(error)}") from None
+        raise FlattestError(f"The module cannot be copied: {first_line(error)}.") from None
 
 
 def _empty_tables(layer: nn.Module) -> dict[int, Any]:
@@ -224,7 +224,7 @@ def _check_forward(found: Problem) -> None:
     except FlattestError:
         raise
     except Exception as error:  # Whatever the user's forward raises on these inputs.
-        raise FlattestError(f"The module fails on these inputs: {_line(error)}") from None
+        raise FlattestError(f"The module fails on these inputs: {first_line(error)}.") from None
     _check_outputs(f, x)
     if not torch.equal(given, x):
         raise FlattestError("The module changes its inputs in place; let it work on a copy.")
@@ -257,7 +257,7 @@ def _check_loss(loss: MeanLoss, f: torch.Tensor, y: torch.Tensor) -> torch.Tenso
         raise
     except Exception as error:  # Whatever the user's loss raises.
         shapes = f"outputs {tuple(f.shape)} and targets {tuple(y.shape)}"
-        raise FlattestError(f"The loss fails on {shapes}: {_line(error)}") from None
+        raise FlattestError(f"The loss fails on {shapes}: {first_line(error)}.") from None
     scalar = value.dim() == 0
     if scalar and not all(map(math.isfinite, [value.item(), *each])):
         raise FlattestError("The loss is not a finite number on every sample.")
@@ -276,7 +276,7 @@ def _check_used(value: torch.Tensor, parameters: dict[str, nn.Parameter]) -> Non
     try:
         gradients = torch.autograd.grad(value, list(parameters.values()), allow_unused=True)
     except RuntimeError as error:
-        raise FlattestError(f"The module cannot be differentiated: {_line(error)}") from None
+        raise FlattestError(f"The module cannot be differentiated: {first_line(error)}.") from None
     unused = [name for name, g in zip(parameters, gradients, strict=True) if g is None]
     if unused:
         raise FlattestError(
@@ -288,8 +288,3 @@ def _check_used(value: torch.Tensor, parameters: dict[str, nn.Parameter]) -> Non
 def _finite(values: torch.Tensor) -> bool:
     """No entry is NaN or infinite; the sum tells, unless it overflows."""
     return math.isfinite(values.detach().sum().item()) or bool(torch.isfinite(values).all())
-
-
-def _line(error: Exception) -> str:
-    """The first line of an error's message, as the end of a sentence."""
-    return (str(error).strip().partition("\n")[0] or type(error).__name__).rstrip(".") + "."

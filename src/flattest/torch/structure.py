@@ -15,6 +15,7 @@ import torch
 from torch import fx, nn
 from torch.nn import functional as F
 
+from flattest.errors import first_line
 from flattest.measure.units import FIXED, Ends, NotFollowed, Structure, Units
 
 
@@ -25,7 +26,7 @@ def structure_of(module: nn.Module, x: torch.Tensor) -> Structure:
     try:
         graph = fx.Tracer().trace(module)
     except Exception as error:  # Whatever a user's forward raises under tracing.
-        return _unknown(f"its graph cannot be traced ({_first_line(error)})")
+        return _unknown(f"its graph cannot be traced ({first_line(error)})")
     if repeated := _used_twice(graph, module):
         return _unknown(f"{repeated} is used more than once")
     return _walked(module, lambda walk: walk.run(graph, x))
@@ -52,10 +53,6 @@ def _is_chain(module: nn.Module) -> bool:
 
 def _unknown(sentence: str, reason: str = "") -> Structure:
     return Structure(sentence, exact=False, reason=reason or sentence)
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0] or type(error).__name__
 
 
 def _used_twice(graph: fx.Graph, module: nn.Module) -> str | None:

@@ -23,7 +23,7 @@ from flattest.algorithms import Phase
 from flattest.data import Dataset
 from flattest.errors import FlattestError
 from flattest.models import Model, Params, predict
-from flattest.store import write_bytes
+from flattest.store import ENGINE_VERSION, write_bytes
 from flattest.train.state import State
 
 _SUFFIX = ".safetensors"
@@ -110,11 +110,13 @@ def identity(
 ) -> dict[str, str]:
     """What decides a run's bits, by name, each as a short text or a checksum.
 
-    A model is known by its outputs at the start: a name does not tell what a user's own network
-    or activation computes.
+    A model is known by its spec, where it has one, and by its outputs at the start: a name does not
+    tell what a user's own network or activation computes.
     """
+    spec = _text(model) if isinstance(model, msgspec.Struct) else type(model).__name__
     return {
-        "model": _checksum_of(predict(model, params, data.x, data.x)),
+        "model": f"{spec} {_checksum_of(predict(model, params, data.x, data.x))}",
+        "engine version": str(ENGINE_VERSION),
         "data": _checksum_of(data.x, data.y),
         "phases": _text(phases),
         "initial parameters": _checksum_of(*params.values()),
