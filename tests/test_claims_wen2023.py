@@ -1,6 +1,8 @@
 import dataclasses
 import importlib
+import multiprocessing
 import os
+import time
 
 import numpy as np
 import pytest
@@ -130,3 +132,15 @@ def test_processes_find_what_one_process_finds(monkeypatch):
     assert list(claims.verify(entries, workers=2)) == [claims.run(entry) for entry in entries]
     assert os.environ["OMP_NUM_THREADS"] == "7"
     assert "OPENBLAS_NUM_THREADS" not in os.environ
+
+
+def test_whoever_stops_listening_leaves_no_process_at_work():
+    """The second entry takes a minute."""
+    entries = [claims.get("wen2023/lemma-a.15"), claims.get("wen2023/theorem-3.2")]
+    before = multiprocessing.active_children()
+    outcomes = claims.verify(entries, workers=2)
+    next(outcomes)
+    began = time.monotonic()
+    outcomes.close()
+    assert time.monotonic() - began < 10
+    assert multiprocessing.active_children() == before

@@ -9,7 +9,7 @@ import flattest
 
 SOURCE = Path(flattest.__file__).parent
 LEVELS = [
-    {"errors", "randomness", "certificate", "store"},
+    {"errors", "processes", "randomness", "certificate", "store"},
     {"activations", "data", "models", "losses"},
     {
         "balancing",

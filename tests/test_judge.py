@@ -62,6 +62,12 @@ def test_a_run_without_a_minimum_does_not_count_as_generalizing(lost):
     assert "2 of them found no minimum" in finding.sentence
 
 
+def test_an_algorithm_that_never_finds_a_minimum_decides_nothing():
+    finding = judge_runs([trained(0.6, status="diverged")] * 3, 0.1)
+    assert finding.holds is None
+    assert "None of 3 seeds found a minimum" in finding.sentence
+
+
 def test_one_certified_flattest_network_that_fails_refutes_the_statement():
     assert judge_challenges([challenged(1.0, 1.0), challenged(0.0, 0.0)], 0.1, LEAST).holds is False
 
@@ -177,6 +183,17 @@ def test_the_four_architectures_are_in_the_scenarios_of_table_1(architecture, tm
     setup = runpy.run_path(str(LAB))[architecture]()
     small = msgspec.structs.replace(setup, seeds=3, challenges=1, **change)
     assert ask(small, Store.create(tmp_path / "store"), workers=1).scenario == expected
+
+
+def test_a_lone_phase_is_an_algorithm_of_one():
+    setup = Setup(
+        name="a",
+        distribution=ft.Xor(10),
+        n=20,
+        model=ft.MLP(30),
+        algorithm=ft.sam(0.1, 0.1, epochs=1),
+    )
+    assert setup.algorithm == PHASES
 
 
 def test_a_setup_without_a_name_an_algorithm_or_a_threshold_is_refused():

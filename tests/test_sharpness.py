@@ -461,6 +461,22 @@ def test_bad_parameters_are_refused():
     )
 
 
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda pair: ft.trace(ft.MLP(3), ft.MLP(3).init(2, 0), pair),
+        lambda pair: ft.top_eigenvalue(ft.MLP(3), ft.MLP(3).init(2, 0), pair),
+        lambda pair: ft.lower_bound(ft.MLP(3), pair),
+        lambda pair: ft.memorizer(pair),
+        lambda pair: ft.train(ft.MLP(3), pair, ft.gd(0.1, epochs=1)),
+    ],
+    ids=["trace", "top eigenvalue", "lower bound", "memorizer", "train"],
+)
+def test_a_pair_of_arrays_is_no_dataset(ask):
+    with pytest.raises(ft.FlattestError, match=r"not as a tuple: flattest.Dataset\(x, y\)"):
+        ask((np.ones((4, 2)), np.ones(4)))
+
+
 def test_bad_losses_and_labels_are_refused():
     assert_refused("Unknown loss 'hinge'; valid are: half_mse, logistic, mse", loss="hinge")
     third = ft.Dataset(np.eye(2), np.array([1.0, 0.5]))

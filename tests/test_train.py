@@ -256,7 +256,7 @@ WIDE = ft.FunctionModel(lambda p, x: x @ p["A"], lambda d, seed: {"A": np.ones(d
     ("changes", "message"),
     [
         ({"model": "mlp"}, "A model has init and apply"),
-        ({"data": DATA.x}, r"Data are a Dataset\(x, y\), not a ndarray"),
+        ({"data": DATA.x}, r"not as a ndarray: flattest.Dataset\(x, y\)"),
         ({"phases": []}, "at least one phase"),
         ({"phases": ["sgd"]}, "made by gd, sgd or sam"),
         ({"phases": [ft.sgd(0.1, batch=13, epochs=1)]}, "larger than the 12 training points"),

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flattest.data import Dataset, meets_condition_1
+from flattest.data import Dataset, meets_condition_1, require_dataset
 from flattest.errors import FlattestError
 from flattest.losses import Loss
 from flattest.losses import loss as resolve_loss
@@ -61,6 +61,7 @@ def lower_bound(model: Model, data: Dataset, loss: str | Loss = "mse") -> Bound:
 
 def known_lower_bound(model: Model, data: Dataset, loss: str | Loss = "mse") -> Bound | None:
     """`lower_bound`, and None for a network for which none is proven."""
+    require_dataset(data)
     if not isinstance(model, MLP):
         return None
     floor = _FLOORS[model.norm](model, data)

@@ -53,6 +53,14 @@ class Dataset:
         return cls(found["x"], found["y"])
 
 
+def require_dataset(data: Any) -> None:
+    """Raises unless `data` are a Dataset."""
+    if not isinstance(data, Dataset):
+        raise FlattestError(
+            f"Data are given as a Dataset, not as a {type(data).__name__}: flattest.Dataset(x, y)."
+        )
+
+
 @dataclass(frozen=True)
 class Population:
     """Points that stand for a distribution: its whole support (`exact`) or a fresh sample."""

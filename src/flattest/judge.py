@@ -124,16 +124,25 @@ def judge_runs(results: Sequence[Result], generalizes: float) -> Finding:
         return Finding(None, np.nan, 0.0, 1.0, "No run has a result.")
     errors = [_test_error(result) for result in results]
     low, high = interval(errors)
-    holds = True if high <= generalizes else False if low > generalizes else None
     lost = [result for result in results if not _is_minimum(result)]
+    if len(lost) == len(results):
+        sentence = (
+            f"None of {_seeds(results)} found a minimum; a lower learning rate or more epochs may."
+        )
+        return Finding(None, float(np.mean(errors)), low, high, sentence)
+    holds = True if high <= generalizes else False if low > generalizes else None
     sentence = (
-        f"Test error {np.mean(errors):.3f} [{low:.3f}, {high:.3f}] over {len(errors)} seeds"
+        f"Test error {np.mean(errors):.3f} [{low:.3f}, {high:.3f}] over {_seeds(results)}"
         f"{_flatness(results)}"
         f"{f'; {len(lost)} of them found no minimum' if lost else ''}."
     )
     if holds is None:
         sentence += f" More seeds or epochs would settle whether it is below {generalizes:g}."
     return Finding(holds, float(np.mean(errors)), low, high, sentence)
+
+
+def _seeds(results: Sequence[Result]) -> str:
+    return f"{len(results)} seed{'s' if len(results) > 1 else ''}"
 
 
 def _is_minimum(result: Result) -> bool:
@@ -193,7 +202,7 @@ def judge_challenges(results: Sequence[Result], generalizes: float, reached: Rea
         worst = max(refuting, key=lambda r: r["test_error"].item())
         gap = worst["sharpness"].item() / worst["bound"].item() - 1
         sentence = (
-            f"A flattest network, certified to {abs(gap):.0e}, has test error "
+            f"A flattest network, certified to {max(abs(gap), 1e-15):.0e}, has test error "
             f"{worst['test_error'].item():.3f}."
         )
         return Finding(False, mean, low, high, sentence)
@@ -229,8 +238,10 @@ def _is_far_down(result: Result, reached: Reach) -> bool:
 
 
 def _goal(result: Result, reached: Reach) -> str:
-    if np.isfinite(result["bound"].item()):
-        goal = f"{np.fmax(1.0, reached.gap):.3g} times the certified least"
+    if np.isfinite(bound := result["bound"].item()):
+        ratio = result["sharpness"].item() / bound
+        least = f"{np.fmax(1.0, reached.gap):.3g} times the certified least"
+        goal = f"{least}, and not only {ratio:.3g} times,"
     elif np.isfinite(reached.sharpness):
         goal = f"sharpness {reached.sharpness:.4g}"
     else:

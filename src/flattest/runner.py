@@ -11,7 +11,6 @@ import fnmatch
 import logging
 import math
 import os
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -33,6 +32,7 @@ from flattest.experiments import (
     matching,
 )
 from flattest.experiments.expectations import Expectation, Others, Result, Verdict
+from flattest.processes import interrupts_held_back
 from flattest.store import LeaseLost, Row, Store, StoredRun, StoreError, available_cores, run_key
 
 POLL = 0.5  # seconds between two looks at the store
@@ -224,19 +224,6 @@ def cluster(workers: int, scheduler: str | None, preload: Path | None = None) ->
             )
         stack.enter_context(processes)
         yield stack.enter_context(Client(processes))
-
-
-@contextlib.contextmanager
-def interrupts_held_back() -> Iterator[None]:
-    """Ctrl-C waits until the end of the block, and processes started in it never hear it.
-
-    A terminal sends it to all of them; it is for this process to end the workers.
-    """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def connected(address: str) -> Any:

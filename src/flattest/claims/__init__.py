@@ -25,7 +25,6 @@ import os
 import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from itertools import chain, groupby
@@ -34,6 +33,7 @@ from typing import Literal, TypeVar, get_args
 import msgspec
 
 from flattest.errors import FlattestError, unknown
+from flattest.processes import interrupts_held_back, one_thread_each
 
 Evidence = Literal[
     "identity",
@@ -62,7 +62,6 @@ _STATUS_WHEN_MET: dict[str, str] = {
     "citation": "cited",
 }
 _PAPERS = ("wen2023", "vardhan2026", "mulayoff2021")
-_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 class Measured(msgspec.Struct, frozen=True):
@@ -275,22 +274,20 @@ def verify(entries: Sequence[Claim], workers: int | None = None) -> Iterator[Out
         yield from map(run, entries)
         return
     # Spawned, not forked: JAX's threads do not survive a fork.
-    spawn = multiprocessing.get_context("spawn")
-    with _one_thread_each(), ProcessPoolExecutor(workers, spawn) as pool:
-        yield from chain.from_iterable(pool.map(_run_group, groups))
-
-
-@contextmanager
-def _one_thread_each() -> Iterator[None]:
-    """Processes started within have one BLAS thread: the processes already share out the cores,
-    and threads that wait for each other cost a small product fifty times its work."""
-    before = {name: os.environ.get(name) for name in _THREADS}
-    os.environ.update(dict.fromkeys(_THREADS, "1"))
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"))
+    others = multiprocessing.active_children()
+    with one_thread_each(), interrupts_held_back():
+        found = pool.map(_run_group, groups)
     try:
-        yield
+        yield from chain.from_iterable(found)
+    except BaseException:
+        # A group may take minutes; nobody waits for it any more.
+        for process in multiprocessing.active_children():
+            if process not in others:
+                process.terminate()
+        raise
     finally:
-        for name, value in before.items():
-            os.environ.pop(name) if value is None else os.environ.update({name: value})
+        pool.shutdown(cancel_futures=True)
 
 
 def _run_group(ids: list[str]) -> list[Outcome]:

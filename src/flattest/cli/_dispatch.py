@@ -24,6 +24,7 @@ GROUPS = {
     "look at what was run": ("status", "show", "summary", "plot", "report", "serve", "export"),
     "compare with peers": ("bench",),
 }
+KEEPING_RUNS = ("table1", "run", "judge", "sweep")
 OVERVIEW = """\
 usage: flattest COMMAND [ARGUMENTS]
 
@@ -46,12 +47,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"flattest: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("flattest: Interrupted; the same command goes on from here.", file=sys.stderr)
+        print(f"flattest: Interrupted{what_is_kept(arguments)}.", file=sys.stderr)
         return 130
     except BrokenPipeError:
         # Whoever read our output has enough; keep Python from complaining when it flushes.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+
+
+def what_is_kept(arguments: Sequence[str]) -> str:
+    if arguments[:1] and arguments[0] in KEEPING_RUNS:
+        return "; the same command goes on from the last checkpoint of each run"
+    return ""
 
 
 def dispatch(arguments: list[str]) -> int:

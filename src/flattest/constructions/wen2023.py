@@ -19,7 +19,7 @@ from flattest.bounds import lower_bound, targets
 from flattest.certificate import Certificate
 from flattest.constructions.circle import bumps_and_plateaus
 from flattest.constructions.extreme import Separation, separate
-from flattest.data import Dataset
+from flattest.data import Dataset, require_dataset
 from flattest.errors import FlattestError
 from flattest.losses import Loss
 from flattest.losses import loss as resolve_loss
@@ -314,6 +314,7 @@ class _Points(NamedTuple):
 
 def distinct_inputs(data: Dataset, loss: str | Loss = "mse") -> tuple[_Points, np.ndarray]:
     """The inputs without repetition, in order, with their targets t."""
+    require_dataset(data)
     return _distinct(data.x, targets(resolve_loss(loss), data.y), "inputs")
 
 
@@ -332,6 +333,7 @@ def _distinct(x: np.ndarray, t: np.ndarray, what: str) -> tuple[_Points, np.ndar
 
 def _heads(data: Dataset, s: int, loss: str | Loss) -> tuple[_Points, np.ndarray, float]:
     """The distinct heads x[1:s] with their targets, and the common norm ‖x'‖."""
+    require_dataset(data)
     norms = np.sqrt((data.x**2).sum(axis=1) + 1)
     if not np.allclose(norms, norms[0], rtol=1e-11, atol=0):
         raise FlattestError("This construction needs inputs that all have the same norm.")
@@ -341,6 +343,7 @@ def _heads(data: Dataset, s: int, loss: str | Loss) -> tuple[_Points, np.ndarray
 
 def _xor_targets(data: Dataset, loss: str | Loss) -> float:
     """|t|, after checking that the data are xor data."""
+    require_dataset(data)
     if data.d < 2 or not np.isin(data.x, [-1.0, 1.0]).all():
         raise FlattestError("This construction needs inputs in {−1, 1}^d with d ≥ 2.")
     t = targets(resolve_loss(loss), data.y)

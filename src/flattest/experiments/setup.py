@@ -54,6 +54,9 @@ class Setup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     log: Log = Log()
 
     def __post_init__(self) -> None:
+        for name in ("algorithm", "baseline"):
+            if isinstance(phase := getattr(self, name), Phase):
+                msgspec.structs.force_setattr(self, name, (phase,))
         for field in msgspec.structs.fields(self):
             _check_kind(field, getattr(self, field.name))
         if not self.name or "/" in self.name:

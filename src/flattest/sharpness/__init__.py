@@ -7,7 +7,7 @@ Closed forms (`plain`, `normalized`) serve the networks of `models.MLP`, automat
 import numpy as np
 import scipy.linalg
 
-from flattest.data import Dataset
+from flattest.data import Dataset, require_dataset
 from flattest.errors import FlattestError
 from flattest.losses import Loss
 from flattest.losses import loss as resolve_loss
@@ -110,6 +110,7 @@ def _closed_form(model: MLP, params: Params, data: Dataset, loss: str | Loss) ->
 
 
 def _checked_loss(loss: str | Loss, data: Dataset) -> Loss:
+    require_dataset(data)
     kind = resolve_loss(loss)
     kind.check_labels(data.y)
     return kind

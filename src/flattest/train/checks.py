@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from flattest.algorithms import Phase
-from flattest.data import Dataset
+from flattest.data import Dataset, require_dataset
 from flattest.errors import FlattestError, unknown
 from flattest.losses import Logistic, Loss
 from flattest.models import MLP, Model, Params
@@ -29,8 +29,7 @@ def checked_dtype(dtype: str) -> str:
 def check_kinds(model: Model, data: Dataset) -> None:
     if not isinstance(model, Model):
         raise FlattestError(f"A model has init and apply, as MLP and FunctionModel; not {model!r}.")
-    if not isinstance(data, Dataset):
-        raise FlattestError(f"Data are a Dataset(x, y), not a {type(data).__name__}.")
+    require_dataset(data)
 
 
 def as_list(phases: Phase | Iterable[Phase]) -> list[Phase]:
