@@ -6,7 +6,7 @@ import pytest
 
 import flattest as ft
 from flattest.bounds import (
-    flatness_gap,
+    flatness_ratio,
     known_lower_bound,
     linear_rademacher_bound,
     lower_bound,
@@ -208,7 +208,7 @@ def test_a_network_trained_by_sam_comes_close_to_the_bound_and_stays_above_it(no
     phases = [ft.sam(lr=0.02, rho=0.3, epochs=1500)]
     run = ft.train(model, SMALL, phases, seed=0, backend="jax", dtype="float64")
     exact = polished(model, run.params, SMALL, "mse")
-    assert 1 - 1e-9 <= flatness_gap(model, exact, SMALL) < 1.01
+    assert 1 - 1e-9 <= flatness_ratio(model, exact, SMALL) < 1.01
 
 
 # Tightness where no construction of the paper meets the bound: networks on one or two points.
@@ -225,24 +225,24 @@ def test_the_bounds_for_other_activations_are_met_on_one_point():
     leaky = ft.MLP(1, activation="leaky_relu:0.25")
     # h < 0 with |α W2| ‖x‖ = |α h|: the slope α everywhere.
     params = {"W1": -np.sqrt(8) * x[None], "W2": np.array([-np.sqrt(8)])}
-    assert flatness_gap(leaky, params, data) == pytest.approx(1, rel=1e-12)
+    assert flatness_ratio(leaky, params, data) == pytest.approx(1, rel=1e-12)
 
     for name, c in (("quadratic", 2), ("relu^3", 3)):
         model = ft.MLP(5, activation=name)
         s = 2.0 / 5
         h = (c * s**2) ** (1 / (2 * c + 2))
         params = {"W1": np.tile(h * x, (5, 1)), "W2": np.full(5, s / h**c)}
-        assert flatness_gap(model, params, data) == pytest.approx(1, rel=1e-12)
+        assert flatness_ratio(model, params, data) == pytest.approx(1, rel=1e-12)
 
     # Spread over many neurons, s = softplus(h) is small and 1 + s is close to s/(1 − e^{−s}).
     m, s = 10_000, 4e-8
     softplus = ft.MLP(m, activation="softplus")
     params = {"W1": np.tile(np.log(np.expm1(s)) * x, (m, 1)), "W2": np.full(m, 2.0 / (m * s))}
-    assert flatness_gap(softplus, params, data) == pytest.approx(1, rel=1e-6)
+    assert flatness_ratio(softplus, params, data) == pytest.approx(1, rel=1e-6)
 
     nobias = ft.MLP(1)
     params = {"W1": np.sqrt(2) * x[None], "W2": np.array([np.sqrt(2)])}
-    assert flatness_gap(nobias, params, data) == pytest.approx(1, rel=1e-12)
+    assert flatness_ratio(nobias, params, data) == pytest.approx(1, rel=1e-12)
 
 
 def test_the_sim_bn_bound_on_arbitrary_data_is_approached_where_the_signs_can_be_separated():
@@ -255,7 +255,7 @@ def test_the_sim_bn_bound_on_arbitrary_data_is_approached_where_the_signs_can_be
     }
     model = ft.MLP(2, norm="sim_bn")
     np.testing.assert_allclose(ft.predict(model, params, data.x, data.x), data.y, atol=1e-12)
-    assert flatness_gap(model, params, data) == pytest.approx(1, rel=1e-9)
+    assert flatness_ratio(model, params, data) == pytest.approx(1, rel=1e-9)
 
 
 def test_the_bound_with_an_output_bias_is_met_by_the_memorizer_of_shifted_labels():
@@ -264,5 +264,5 @@ def test_the_bound_with_an_output_bias_is_met_by_the_memorizer_of_shifted_labels
     gaps = []
     for b in np.linspace(data.y.min(), data.y.max(), 200):
         built = ft.memorizer(ft.Dataset(data.x, data.y - b), depth=3)
-        gaps.append(flatness_gap(model, built.params | {"b_out": np.array(b)}, data))
+        gaps.append(flatness_ratio(model, built.params | {"b_out": np.array(b)}, data))
     assert 1 - 1e-9 <= min(gaps) < 1.001

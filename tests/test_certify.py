@@ -8,7 +8,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import flattest as ft
-from flattest.bounds import flatness_gap
+from flattest.bounds import flatness_ratio
 from flattest.cli import main
 from flattest.constructions import certify, memorizer, sim_ln_generalizer, xor_generalizer
 from flattest.parameters import Network, load_network, load_params, model_of, save_network
@@ -40,7 +40,7 @@ def test_a_memorizer_is_certified_flattest_memorizing_and_wrong_everywhere_else(
     assert found.memorizing
     assert found.test_error.value == 1 - 12 / 32
     assert found.test_error.exact
-    assert found.gap == pytest.approx(flatness_gap(network.model, network.params, DATA))
+    assert found.ratio == pytest.approx(flatness_ratio(network.model, network.params, DATA))
 
 
 def test_a_generalizer_is_certified_flattest_and_right_everywhere():
@@ -53,7 +53,7 @@ def test_parameters_that_do_not_interpolate_are_not_flattest_whatever_their_trac
     network = _network()
     off = network.params | {"W2": -network.params["W2"]}
     found = certify(network.model, off, DATA)
-    assert found.gap == pytest.approx(1)
+    assert found.ratio == pytest.approx(1)
     assert found.interpolation_error == pytest.approx(2)
     assert not found.flattest
     assert not found.memorizing
@@ -62,16 +62,16 @@ def test_parameters_that_do_not_interpolate_are_not_flattest_whatever_their_trac
 def test_without_a_bound_or_a_distribution_the_rest_is_still_certified():
     model = ft.MLP(6, depth=3, bias=True, activation="softplus")
     found = certify(model, model.init(5, seed=0), ft.Dataset(DATA.x, DATA.y))
-    assert (found.bound, found.gap, found.test_error) == (None, None, None)
+    assert (found.bound, found.ratio, found.test_error) == (None, None, None)
     assert found.trace > 0
 
 
 def test_there_is_no_gap_to_a_bound_of_0():
     zero = ft.Dataset(DATA.x, 0 * DATA.y)
     built = memorizer(zero)
-    assert certify(built.model, built.params, zero).gap is None
+    assert certify(built.model, built.params, zero).ratio is None
     with pytest.raises(ft.FlattestError, match="least sharpness on these data is 0"):
-        flatness_gap(built.model, built.params, zero)
+        flatness_ratio(built.model, built.params, zero)
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_certify_reads_parameters_from_elsewhere_with_data_from_a_file(capsys):
     found = json.loads(capsys.readouterr().out)
     # Rounded to float32 the network no longer interpolates to 1e-10.
     assert code == 1
-    assert found["gap"] == pytest.approx(1, abs=1e-6)
+    assert found["ratio"] == pytest.approx(1, abs=1e-6)
     assert 1e-10 < found["interpolation_error"] < 1e-6
     assert found["test_error"] is None
 

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from flattest import experiments as registry
+from flattest import runner
 from flattest.cli import _dispatch as cli
 from flattest.experiments.expectations import AtMost
 from flattest.store import Store
@@ -177,6 +178,14 @@ def test_show_tells_all_of_a_run(capsys, panels):
     assert shown["run"]["seed"] == 1
 
 
+def test_show_finds_a_run_of_ones_own_by_its_name(capsys, panels):
+    store = Store.create("out/store")
+    key = store.add(Square(), 4, "judge/mine")
+    runner.work(store.root, runner.Job(Square(), 4, "judge/mine"))
+    _, out, _ = flattest(capsys, "show", "judge/mine@4", "--json")
+    assert json.loads(out)["run"]["key"] == key
+
+
 def test_show_survives_a_broken_run(capsys, panels):
     run_quietly(capsys, "fig1a", "--seeds", "1")
     (run,) = Store.open("out/store").runs()
@@ -261,6 +270,7 @@ BAD_INPUT = {
     "no seeds to plot": (empty_store, ["plot", "fig1a", "--seeds", "0"], "at least 1"),
     "no seeds to summarize": (empty_store, ["summary", "fig1a", "--seeds", "-1"], "at least 1"),
     "unknown run": (empty_store, ["show", "abc"], "0 runs have a key"),
+    "run of a seed not run": (empty_store, ["show", "fig1a@9"], "fig1a@9 has not been run"),
     "bad seed": (empty_store, ["show", "fig1a@x"], "EXPERIMENT@SEED"),
     "no decimal seed": (empty_store, ["show", "fig1a@²"], "EXPERIMENT@SEED"),
     "nothing to export": (empty_store, ["export"], "no runs to export"),

@@ -178,7 +178,7 @@ def test_the_certified_bound_stands_beside_an_interpolator():
     data = ft.xor(n=6, d=5, distinct=True)
     found = ft.measure(network.model, network.params, data)
     assert found.bound == pytest.approx(ft.lower_bound(network.model, data).value)
-    assert found.gap == pytest.approx(1, abs=1e-9)
+    assert found.bound_ratio == pytest.approx(1, abs=1e-9)
     moved = network.params | {"W2": network.params["W2"] * 1.1}
     assert ft.measure(network.model, moved, data).bound is None
 

@@ -11,7 +11,7 @@ from flattest.activations import Activation, activation, register_activation  # 
 from flattest.algorithms import Phase, StepChange, gd, label_noise_sgd, sam, sgd  # noqa: E402
 from flattest.bounds import (  # noqa: E402
     Bound,
-    flatness_gap,
+    flatness_ratio,
     known_lower_bound,
     lower_bound,
     path_norm,
@@ -174,7 +174,7 @@ __all__ = [
     "complete_xor",
     "dual_bound",
     "experiment",
-    "flatness_gap",
+    "flatness_ratio",
     "flattest_implementation",
     "flattest_interpolator",
     "flattest_interpolators",

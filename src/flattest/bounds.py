@@ -74,7 +74,7 @@ def known_lower_bound(model: Model, data: Dataset, loss: str | Loss = "mse") -> 
     return Bound(kappa * least, floor.reference, floor.attained)
 
 
-def flatness_gap(model: Model, params: Params, data: Dataset, loss: str | Loss = "mse") -> float:
+def flatness_ratio(model: Model, params: Params, data: Dataset, loss: str | Loss = "mse") -> float:
     """Tr ∇²L divided by its lower bound: how far from the flattest possible, 1 at the flattest."""
     bound = lower_bound(model, data, loss)
     if bound.value == 0:

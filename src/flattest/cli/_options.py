@@ -17,7 +17,10 @@ DEFAULT_STORE = Path(os.environ.get("FLATTEST_STORE", "out/store"))
 Patterns = Annotated[
     tuple[str, ...],
     tyro.conf.Positional,
-    tyro.conf.arg(metavar="PATTERN", help="Names or patterns: fig4b, 'fig4?', 'vardhan2026/*'."),
+    tyro.conf.arg(
+        metavar="PATTERN",
+        help="Names or patterns: fig4b, 'fig4?', 'vardhan2026/*'; without a paper, wen2023's.",
+    ),
 ]
 Quick = Annotated[bool, tyro.conf.arg(help="The quick variants (this is the default).")]
 Full = Annotated[bool, tyro.conf.arg(help="The paper's own scale.")]

@@ -93,7 +93,7 @@ def table(network: Network, found: Certification) -> Table:
         "interpolates": "yes" if found.interpolates else "no, so the bound need not hold",
         "trace": f"{found.trace:.12g}",
         "lower bound": f"{bound.value:.12g} ({bound.reference})" if bound else "none is proven",
-        "trace / bound": "none" if found.gap is None else near_one(found.gap),
+        "trace / bound": "none" if found.ratio is None else near_one(found.ratio),
         "flattest": "yes" if found.flattest else "no",
         "memorizing": "yes" if found.memorizing else "no",
         "zero-one test error": estimate(found.test_error),

@@ -43,7 +43,7 @@ def command(
     run: RunName, full: Full = False, folder: StoreFolder = DEFAULT_STORE, as_json: Json = False
 ) -> int:
     store = Store.open(folder)
-    found = store.find(named(run, full) if "@" in run else run)
+    found = named(store, run, full) if "@" in run else store.find(run)
     if as_json:
         print_json(everything(found))
     else:
@@ -51,12 +51,23 @@ def command(
     return 0
 
 
-def named(name: str, full: bool) -> str:
-    """The key of EXPERIMENT@SEED."""
+def named(store: Store, name: str, full: bool) -> StoredRun:
+    """The run EXPERIMENT@SEED, of an experiment of the papers or of a setup of one's own."""
     panel, _, seed = name.partition("@")
     if not seed.isdecimal():
         raise FlattestError(f"A run is named EXPERIMENT@SEED with a number as seed, not {name!r}.")
-    return run_key(experiment(panel).variant(variant_name(False, full)).task, int(seed))
+    try:
+        e = experiment(panel)
+    except FlattestError:
+        own = [run for run in store.runs() if run.label == panel and run.seed == int(seed)]
+        if not own:
+            raise
+        return own[0]
+    found = store.run(run_key(e.variant(variant_name(False, full)).task, int(seed)))
+    if found is None:
+        command = f"flattest run {panel}{' --full' if full else ''} --seeds {int(seed) + 1}"
+        raise FlattestError(f"{name} has not been run; `{command}` does it.")
+    return found
 
 
 def everything(run: StoredRun) -> dict:

@@ -19,13 +19,13 @@ INTERPOLATES = 1e-10
 
 @dataclass(frozen=True)
 class Certification:
-    """`certify`'s findings; `gap` is trace / bound, 1 for a flattest interpolator. Where no bound
-    is proven, or the bound is 0, there is no gap, and without a distribution no test error."""
+    """`certify`'s findings; `ratio` is trace / bound, 1 for a flattest interpolator. Where no bound
+    is proven, or the bound is 0, there is no ratio, and without a distribution no test error."""
 
     interpolation_error: float
     trace: float
     bound: Bound | None
-    gap: float | None
+    ratio: float | None
     memorizing: bool
     test_error: Estimate | None
     test_mse: Estimate | None
@@ -37,7 +37,7 @@ class Certification:
     @property
     def flattest(self) -> bool:
         """Whether the network interpolates and meets the bound to 1e-9."""
-        return self.interpolates and self.gap is not None and abs(self.gap - 1) <= 1e-9
+        return self.interpolates and self.ratio is not None and abs(self.ratio - 1) <= 1e-9
 
 
 def certify(

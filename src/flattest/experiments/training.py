@@ -31,6 +31,8 @@ class Training(Task, frozen=True, tag="training"):
     dtype: Literal["float32", "float64"] = "float32"
 
     def __post_init__(self) -> None:
+        if self.n < 1:
+            raise FlattestError(f"There must be at least one training point, not n = {self.n}.")
         if not self.phases:
             raise FlattestError("A training experiment needs at least one phase.")
         for phase in self.phases:

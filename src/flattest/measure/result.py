@@ -21,8 +21,8 @@ class Measurement:
     trace over all rescalings that leave the function as it is (None where it is not known or
     degenerate: `notes` say why), proven down to `least_lower_bound`; `ratio` = trace / least.
     `top_eigenvalue` is λ_max(∇²L), with `residual` = ‖Hv − λv‖ / |λ|.
-    `bound` is a certified lower bound over all interpolators, where one is known, `gap` = least /
-    bound (trace / bound where there is no least).
+    `bound` is a certified lower bound over all interpolators, where one is known, `bound_ratio` =
+    least / bound (trace / bound where there is no least).
     `rescaled` is the flattest rescaled network: parameters or module, like those given.
     """
 
@@ -48,7 +48,7 @@ class Measurement:
         return self.trace / self.least if self.least else None
 
     @property
-    def gap(self) -> float | None:
+    def bound_ratio(self) -> float | None:
         flat = self.trace if self.least is None else self.least
         return flat / self.bound if self.bound else None
 
@@ -56,7 +56,7 @@ class Measurement:
         """All but the rescaled network, ready for JSON."""
         plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "rescaled"}
         layers = {name: {"trace": l.trace, "least": l.least} for name, l in self.layers.items()}
-        return plain | {"layers": layers, "ratio": self.ratio, "gap": self.gap}
+        return plain | {"layers": layers, "ratio": self.ratio, "bound_ratio": self.bound_ratio}
 
     def json(self) -> str:
         return json.dumps(self.as_dict(), indent=1)
@@ -91,7 +91,8 @@ def _layer_lines(layers: dict[str, Layer]) -> list[str]:
 def _bound(found: Measurement) -> str:
     if found.bound is None:
         return ""
-    return f"{_number(found.bound)} ({found.bound_reference}), gap {_number(found.gap)}"
+    ratio = f"{'trace' if found.least is None else 'least'} / bound {_number(found.bound_ratio)}"
+    return f"{_number(found.bound)} ({found.bound_reference}), {ratio}"
 
 
 def _number(value: float | None) -> str:

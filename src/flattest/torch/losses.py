@@ -94,7 +94,8 @@ def _logistic(loss) -> MeanLoss:
 def _like_outputs(f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     if y.numel() != f.numel():
         raise FlattestError(
-            f"Outputs of shape {tuple(f.shape)} do not match targets of shape {tuple(y.shape)}."
+            f"Outputs of shape {tuple(f.shape)} do not match targets of shape {tuple(y.shape)}; "
+            "class labels go with the loss 'cross_entropy'."
         )
     return y.reshape(len(f), -1).to(f.dtype)
 
