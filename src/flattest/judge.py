@@ -240,8 +240,7 @@ def _is_far_down(result: Result, reached: Reach) -> bool:
 def _goal(result: Result, reached: Reach) -> str:
     if np.isfinite(bound := result["bound"].item()):
         ratio = result["sharpness"].item() / bound
-        least = f"{np.fmax(1.0, reached.gap):.3g} times the certified least"
-        goal = f"{least}, and not only {ratio:.3g} times,"
+        goal = f"{np.fmax(1.0, reached.gap):.3g} instead of {ratio:.3g} times the certified least"
     elif np.isfinite(reached.sharpness):
         goal = f"sharpness {reached.sharpness:.4g}"
     else:
