@@ -231,6 +231,7 @@ def test_units_that_cannot_be_rescaled_leave_the_trace_as_it_is():
     found = ft.measure(smooth, {"W": W, "a": a}, (np.eye(4), np.zeros(4)))
     assert found.least == pytest.approx(found.trace, rel=1e-12)
     assert np.array_equal(found.rescaled["W"], W)
+    assert found.notes == ("no unit can be rescaled without changing the function",)
 
 
 def test_gates_without_common_weights_are_still_exact():

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from flattest.errors import FlattestError, unknown
+from flattest.errors import FlattestError
 
 Elementwise = Callable[[Any], Any]
 
@@ -96,7 +96,10 @@ def activation(name: str) -> Activation:
     relu^C (C > 1), linear, or one given to `register_activation`."""
     if isinstance(name, str) and (found := _find(name)) is not None:
         return found
-    raise unknown("activation", name, {*_NAMES, *_FIXED})
+    valid = ", ".join(sorted({*_NAMES, *_FIXED}))
+    raise FlattestError(
+        f"Unknown activation {name!r}; valid are: {valid}; `register_activation` adds your own."
+    )
 
 
 def _find(name: str) -> Activation | None:

@@ -54,6 +54,10 @@ def command(
         print_json(answers)
     else:
         console().print(table(answers))
+        console().print(
+            "A certified least is that of the problem in its cell: the searches of the first column"
+            " are on smaller ones."
+        )
         console().print(f"The page with the curves: {page.absolute().as_uri()}")
     return 0 if all(map(as_printed, ROWS, answers)) else 1
 

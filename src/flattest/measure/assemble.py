@@ -35,6 +35,8 @@ def assemble(
     least = None if isinstance(answer, str) else answer
     if least is None:
         notes = (*notes, f"no least trace: {answer}")
+    elif isinstance(units, Units) and not units.components().any():
+        notes = (*notes, "no unit can be rescaled without changing the function")
     elif least.attained > least.value * (1 + 1e-9):
         limit = "the least trace is approached, not attained; the rescaled network has"
         notes = (*notes, f"{limit} {least.attained:.8g}")
