@@ -66,7 +66,7 @@ def test_without_a_bound_or_a_distribution_the_rest_is_still_certified():
     assert found.trace > 0
 
 
-def test_there_is_no_gap_to_a_bound_of_0():
+def test_there_is_no_ratio_to_a_bound_of_0():
     zero = ft.Dataset(DATA.x, 0 * DATA.y)
     built = memorizer(zero)
     assert certify(built.model, built.params, zero).ratio is None

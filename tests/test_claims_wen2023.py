@@ -1,7 +1,6 @@
 import dataclasses
 import importlib
 import multiprocessing
-import os
 import time
 
 import numpy as np
@@ -57,6 +56,18 @@ def test_one_per_cent_off_a_construction_makes_its_entry_fail(monkeypatch, place
 )
 def test_a_network_that_does_not_interpolate_refutes_no_misprint(monkeypatch, place, id):
     patched(monkeypatch, place, lambda error: error + 1)
+    assert claims.run(claims.get(f"wen2023/{id}")).status == "error"
+
+
+def test_a_network_that_is_not_flattest_refutes_no_misprint(monkeypatch):
+    patched(monkeypatch, "batch_norm.trace", lambda found: float(found) + 1)
+    assert claims.run(claims.get("wen2023/lemma-a.3/equality-as-printed")).status == "error"
+
+
+@pytest.mark.parametrize("id", ["section-4/heading-as-printed", "section-5/heading-as-printed"])
+def test_a_collapsed_network_refutes_no_misprint(monkeypatch, id):
+    found = [np.full(3, value) for value in (0.1, 0.5, 0.0)]
+    monkeypatch.setattr("flattest.claims.wen2023.table1.trained", lambda name: found)
     assert claims.run(claims.get(f"wen2023/{id}")).status == "error"
 
 
@@ -125,13 +136,9 @@ def test_every_numbered_statement_has_an_entry():
     assert missing == []
 
 
-def test_processes_find_what_one_process_finds(monkeypatch):
-    monkeypatch.setenv("OMP_NUM_THREADS", "7")
-    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+def test_processes_find_what_one_process_finds():
     entries = [claims.get("wen2023/lemma-a.15"), claims.get("wen2023/lemma-a.26")]
     assert list(claims.verify(entries, workers=2)) == [claims.run(entry) for entry in entries]
-    assert os.environ["OMP_NUM_THREADS"] == "7"
-    assert "OPENBLAS_NUM_THREADS" not in os.environ
 
 
 def test_whoever_stops_listening_leaves_no_process_at_work():

@@ -303,7 +303,7 @@ def test_an_interruption_says_how_to_go_on(capsys, panels, monkeypatch):
     monkeypatch.setattr(Square, "compute", interrupt)
     code, _, err = run_quietly(capsys, "fig1a")
     assert code == 130
-    assert "the same command goes on from the last checkpoint" in err
+    assert "training goes on from its last checkpoint" in err
 
 
 def test_the_installed_command_ends_quietly_when_its_reader_has_enough():

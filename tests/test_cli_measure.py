@@ -55,7 +55,7 @@ def test_a_network_of_flattests_own_needs_nothing_else(capsys):
     ft.save_network("made.safetensors", ft.Network(made.model, made.params, data))
     code, out, _ = flattest(capsys, "measure", "made.safetensors")
     assert code == 0
-    for word in ("least over rescalings", "wen2023, Theorem 4.1", "gap 1", "W1"):
+    for word in ("least over rescalings", "wen2023, Theorem 4.1", "least / bound 1", "W1"):
         assert word in out
     code, _, err = flattest(capsys, "measure", "made.safetensors", "--loss", "half_mse")
     assert (code, "its own loss" in err) == (2, True)

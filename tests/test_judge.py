@@ -108,7 +108,7 @@ def test_a_search_must_come_down_to_the_algorithms_flattest_minimum():
     assert found == Reach(25.0 / 22.3, 25.0)
     smaller = ft.Challenge(distribution=ft.Xor(8), n=20, model=ft.MLP(30))
     assert np.isnan(reach(runs, msgspec.structs.replace(own, challenge=smaller)).sharpness)
-    assert np.isnan(reach([lost], own).gap)
+    assert np.isnan(reach([lost], own).ratio)
 
 
 def test_the_scenarios_are_those_of_the_paper():

@@ -118,7 +118,7 @@ def judge_runs(results: Sequence[Result], generalizes: float) -> Finding:
     """Whether training generalizes: the mean test error's interval lies on one side.
 
     A run that diverged or collapsed found no minimum; its error is whatever it ended with, at
-    least that of guessing.
+    least that of guessing. Where none found one, nothing is decided.
     """
     if not results:
         return Finding(None, np.nan, 0.0, 1.0, "No run has a result.")
@@ -166,11 +166,11 @@ def _flatness(results: Sequence[Result]) -> str:
 class Reach(NamedTuple):
     """How flat the algorithm's flattest minimum is: what a search must come down to.
 
-    `gap` is its sharpness as a multiple of the certified least, `sharpness` that itself, where the
-    searches have the setup's own data and network; NaN where it is not known.
+    `ratio` is its sharpness as a multiple of the certified least, `sharpness` that itself, where
+    the searches have the setup's own data and network; NaN where it is not known.
     """
 
-    gap: float
+    ratio: float
     sharpness: float
 
 
@@ -178,8 +178,8 @@ def reach(results: Sequence[Result], setup: Setup) -> Reach:
     at_end = [(tail(r["sharpness"]), tail(r["bound"])) for r in results if _is_minimum(r)]
     if not at_end:
         return Reach(np.nan, np.nan)
-    gap = min(sharpness / bound for sharpness, bound in at_end)
-    return Reach(gap, min(s for s, _ in at_end) if _is_own(setup) else np.nan)
+    ratio = min(sharpness / bound for sharpness, bound in at_end)
+    return Reach(ratio, min(s for s, _ in at_end) if _is_own(setup) else np.nan)
 
 
 def _is_own(setup: Setup) -> bool:
@@ -233,14 +233,16 @@ def _missing(results: Sequence[Result], generalizes: float, reached: Reach) -> s
 def _is_far_down(result: Result, reached: Reach) -> bool:
     sharpness, bound = result["sharpness"].item(), result["bound"].item()
     if np.isfinite(bound):
-        return sharpness <= COMPARABLE * bound * np.fmax(1.0, reached.gap)
+        return sharpness <= COMPARABLE * bound * np.fmax(1.0, reached.ratio)
     return sharpness <= COMPARABLE * reached.sharpness
 
 
 def _goal(result: Result, reached: Reach) -> str:
     if np.isfinite(bound := result["bound"].item()):
         ratio = result["sharpness"].item() / bound
-        goal = f"{np.fmax(1.0, reached.gap):.3g} instead of {ratio:.3g} times the certified least"
+        if not reached.ratio > 1:
+            return f"{ratio:.3g} times the certified least; more `steps` would tell."
+        goal = f"{reached.ratio:.3g} instead of {ratio:.3g} times the certified least"
     elif np.isfinite(reached.sharpness):
         goal = f"sharpness {reached.sharpness:.4g}"
     else:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing import resource_tracker
@@ -30,8 +31,25 @@ def interrupts_held_back() -> Iterator[None]:
     """
     # Started later, it would let through again what is blocked here (CPython before 3.13).
     resource_tracker.ensure_running()
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    with _recorded_interrupts() as heard:
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            yield
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    if heard:
+        signal.raise_signal(signal.SIGINT)
+
+
+@contextmanager
+def _recorded_interrupts() -> Iterator[list[int]]:
+    """The list of those that came: a mask is of one thread, and any other may take the signal."""
+    heard: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield heard  # Python hears signals in its main thread only.
+        return
+    before = signal.signal(signal.SIGINT, lambda number, frame: heard.append(number))
     try:
-        yield
+        yield heard
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.signal(signal.SIGINT, before)

@@ -276,9 +276,9 @@ def verify(entries: Sequence[Claim], workers: int | None = None) -> Iterator[Out
     # Spawned, not forked: JAX's threads do not survive a fork.
     pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"))
     others = multiprocessing.active_children()
-    with one_thread_each(), interrupts_held_back():
-        found = pool.map(_run_group, groups)
     try:
+        with one_thread_each(), interrupts_held_back():
+            found = pool.map(_run_group, groups)
         yield from chain.from_iterable(found)
     except BaseException:
         # A group may take minutes; nobody waits for it any more.

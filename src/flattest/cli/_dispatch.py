@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def what_is_kept(arguments: Sequence[str]) -> str:
     if arguments[:1] and arguments[0] in KEEPING_RUNS:
-        return "; the same command goes on from the last checkpoint of each run"
+        return "; finished runs are kept, and training goes on from its last checkpoint"
     return ""
 
 

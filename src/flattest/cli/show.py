@@ -59,9 +59,15 @@ def named(store: Store, name: str, full: bool) -> StoredRun:
     try:
         e = experiment(panel)
     except FlattestError:
-        own = [run for run in store.runs() if run.label == panel and run.seed == int(seed)]
+        labels = (panel,) if full else (panel, f"{panel}:quick")
+        own = [run for run in store.runs() if run.label in labels and run.seed == int(seed)]
         if not own:
             raise
+        if len(own) > 1:
+            keys = ", ".join(run.key for run in own)
+            raise FlattestError(
+                f"{len(own)} runs are called {name}; name one by its key: {keys}."
+            ) from None
         return own[0]
     found = store.run(run_key(e.variant(variant_name(False, full)).task, int(seed)))
     if found is None:

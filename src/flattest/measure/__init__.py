@@ -74,7 +74,7 @@ def measure(
         if not isinstance(structure.units, str):
             structure = replace(structure, units="∇²L is known by layer, not by entry")
     else:
-        diagonal = find_diagonal(p, structure, p.gauss_newton, rtol, most_products, seed)
+        diagonal = find_diagonal(p, structure, p.gauss_newton_diagonal, rtol, most_products, seed)
     top = top_eigenvalue(p.matvec, p.size, tol, generator(seed, "measure/start"))
     size = Size(p.size, p.samples, p.mean_loss())
     bound = _bound(function, p, data, loss)

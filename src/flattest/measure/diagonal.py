@@ -55,7 +55,8 @@ def find_diagonal(
     most_products: int,
     seed: int,
 ) -> Diagonal:
-    """`gauss_newton()`, the Gauss–Newton matrix's diagonal, where that is ∇²L's."""
+    """`gauss_newton()`, the Gauss–Newton matrix's diagonal, where that is ∇²L's; else all columns
+    of ∇²L, or beyond MOST_COLUMNS of them Hutchinson's estimate."""
     if structure.exact:
         return Diagonal(gauss_newton(), "exact: Gauss–Newton, piecewise linear network")
     because = f"because {structure.reason}"

@@ -56,8 +56,8 @@ class FunctionProblem:
     def by_name(self, flat) -> dict[str, np.ndarray]:
         return {name: np.asarray(v) for name, v in self.unravel(jnp.asarray(flat)).items()}
 
-    def gauss_newton(self) -> dict[str, np.ndarray]:
-        """Its diagonal: (1/n) Σ_i Σ_c λ_ic (J_iᵀ v_ic)² with the eigenpairs λ, v of ∇²_f ℓ_i."""
+    def gauss_newton_diagonal(self) -> dict[str, np.ndarray]:
+        """(1/n) Σ_i Σ_c λ_ic (J_iᵀ v_ic)² with the eigenpairs λ, v of ∇²_f ℓ_i."""
         entries = self.size * self.outputs.shape[1]
         at_once = min(self.samples, max(1, MOST_GRADIENT_ENTRIES // entries))
         # The last chunk is filled up with samples of weight 0.

@@ -35,7 +35,8 @@ class Eigenpairs:
     """The largest eigenvalues, in descending order, with unit eigenvectors shaped like θ.
 
     `residuals` are ‖Hv − λv‖ / max |λ|, each from one product after convergence, or upper bounds of
-    it where ‖Σ_i u_i ∇²f_i‖ is known (route "gram", two piecewise linear layers).
+    it (route "gram", where ‖Σ_i u_i ∇²f_i‖ is known: it is 0, or there are two piecewise linear
+    layers).
     """
 
     values: np.ndarray

@@ -109,7 +109,7 @@ def _diagonal_factor(curvature: torch.Tensor) -> Factor:
 
 
 def _cross_entropy(loss: nn.CrossEntropyLoss) -> MeanLoss:
-    """In closed form where a sample has one label; soft labels, segmentation etc. by autograd."""
+    """In closed form where a sample has one label, hard or soft; segmentation etc. by autograd."""
     by_autograd = _autograd_factor(loss)
 
     def check(y):
@@ -125,19 +125,22 @@ def _cross_entropy(loss: nn.CrossEntropyLoss) -> MeanLoss:
 
     def factor(f, y):
         check(y)
-        one_label = f.dim() == 2 and not y.is_floating_point()
-        return _softmax_factor(f) if one_label else by_autograd(f, y)
+        if f.dim() != 2:
+            return by_autograd(f, y)
+        if not y.is_floating_point():
+            return _softmax_factor(f, torch.ones_like(f[:, 0]))
+        smoothing = loss.label_smoothing
+        return _softmax_factor(f, (1 - smoothing) * y.sum(1) + smoothing)
 
     return MeanLoss(of_batch, factor)
 
 
-def _softmax_factor(f: torch.Tensor) -> Factor:
-    """diag(p) − p pᵀ = Σ_c s_c s_cᵀ with s_c = √p_c (e_c − p), whatever the label."""
+def _softmax_factor(f: torch.Tensor, mass: torch.Tensor) -> Factor:
+    """m (diag p − p pᵀ) = Σ_c s_c s_cᵀ with s_c = √(m p_c) (e_c − p), m being a label's mass."""
     p = torch.softmax(f, dim=1)
-    columns = (torch.eye(f.shape[1], dtype=f.dtype, device=f.device) - p[:, :, None]) * p[
-        :, None
-    ].sqrt()
-    return Factor(columns, torch.ones_like(p))
+    roots = (mass.abs()[:, None] * p).sqrt()
+    across = torch.eye(f.shape[1], dtype=f.dtype, device=f.device) - p[:, :, None]
+    return Factor(across * roots[:, None], mass.sign()[:, None].expand_as(p))
 
 
 def _autograd_factor(loss: Callable) -> Callable[[torch.Tensor, torch.Tensor], Factor]:

@@ -44,7 +44,7 @@ def _walked(module: nn.Module, run: "Callable[[_Walk], None]") -> Structure:
 
 
 def _is_chain(module: nn.Module) -> bool:
-    """Known layers one after another, none twice, which need no tracing."""
+    """Known layers one after another, no parameter twice, which need no tracing."""
     if type(module) is not nn.Sequential or any(type(layer) not in MODULES for layer in module):
         return False
     parameters = [id(p) for layer in module for p in layer.parameters()]

@@ -18,6 +18,7 @@ from flattest.train.kernels.common import (
     activate,
     all_finite,
     conditional,
+    copy,
     features,
     flush,
     inlined,
@@ -159,7 +160,7 @@ def _gradient(net, target, theta, x, rows, labels, gradient, f, s, space, part):
     views = split(net, theta, x.shape[1], width)
     into = split(net, gradient, x.shape[1], width)
     for k in range(size):
-        rescale(part[k], 1.0, x[rows[k]])
+        copy(part[k], x[rows[k]])
     _outputs(net, views, x, rows, part[:size], f, space)
     total, finite = 0.0, True
     for k in range(size):

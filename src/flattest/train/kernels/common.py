@@ -265,6 +265,14 @@ def rescale(result, factor, source):
 
 
 @inlined
+def copy(result, source):
+    """result = source; an assignment of arrays would bring the text of its errors along, which
+    takes seconds to compile."""
+    for j in range(source.size):
+        result[j] = source[j]
+
+
+@inlined
 def descend(theta, keep, g, gradient):
     """θ ← keep · θ − g · gradient."""
     keep, g = theta.dtype.type(keep), theta.dtype.type(g)

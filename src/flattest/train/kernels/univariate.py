@@ -7,7 +7,7 @@ A neuron's three gradients need only S0 = Σ r_j and S1 = Σ r_j x_j over the sa
 import numpy as np
 
 from flattest.train.kernels import SOURCES
-from flattest.train.kernels.common import forced, kernel, rescale
+from flattest.train.kernels.common import copy, forced, kernel
 from flattest.train.kernels.simd import own_copies
 
 
@@ -80,7 +80,7 @@ def descend(
         loss = _residuals(x, y, w1, b1, w2, theta[3 * k], residual)
         while mark < marks.size and marks[mark] == step:
             trace_loss[mark] = loss
-            rescale(trace_theta[mark], 1.0, theta)
+            copy(trace_theta[mark], theta)
             mark += 1
         if not np.isfinite(loss):
             return step, loss, 2
