@@ -13,6 +13,14 @@ import pytest
 from flattest.processes import interrupts_held_back, one_thread_each
 
 
+@pytest.fixture(autouse=True)
+def heard():
+    """Python's own handler: a shell starts what runs in the background with SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def interrupted() -> bool:
     """Whether a block that is interrupted in its middle comes to its end."""
     ended = False
