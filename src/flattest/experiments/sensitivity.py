@@ -22,7 +22,7 @@ from flattest.models import MLP, Init
 from flattest.train import Log
 
 replace = msgspec.structs.replace
-QUICK_EPOCHS = 6_000
+QUICK_EPOCHS = 4_000
 Change = Callable[[Training], Training]
 
 

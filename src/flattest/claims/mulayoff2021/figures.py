@@ -30,6 +30,7 @@ def _shares(name: str, limit: str) -> np.ndarray:
     "Gradient descent converges to minima with λ_max ≤ 2/η, where L is twice differentiable.",
     source="Section 5, Figure 3",
     evidence="figure",
+    cost="full",
 )
 def section_5_edge() -> Measured:
     shares = _shares("smooth_sharpness", "threshold")
@@ -43,6 +44,7 @@ def section_5_edge() -> Measured:
     "2/η on average over the steps.",
     source="Section 5, Figure 3",
     evidence="figure",
+    cost="full",
 )
 def section_5_every_run() -> Measured:
     shares = _shares("mean_sharpness", "threshold")
@@ -55,6 +57,7 @@ def section_5_every_run() -> Measured:
     "Where knots lie on data points, λ_max^upper is at most the right side of (S75), corrected.",
     source="Section 5 with Theorem 2",
     evidence="figure",
+    cost="full",
 )
 def section_5_strong() -> Measured:
     on_knots = np.concatenate([_counted(s, "knots_on_data") > 0 for s in _sweeps()])
@@ -68,6 +71,7 @@ def section_5_strong() -> Measured:
     "The functions found have ∫|f″|g ≤ 1/η − 1/2.",
     source="Section 5, Figure 3",
     evidence="figure",
+    cost="full",
 )
 def section_5_variation() -> Measured:
     largest = _shares("variation", "variation_threshold").max()
@@ -79,6 +83,7 @@ def section_5_variation() -> Measured:
     "λ_max falls as the step size grows, over all runs: they are at the edge of stability.",
     source="Section 5, Figure 3",
     evidence="figure",
+    cost="full",
 )
 def section_5_monotone() -> Measured:
     ranks = [spearmanr(s["counted_threshold"], s["counted_sharpness"]).statistic for s in _sweeps()]
@@ -90,6 +95,7 @@ def section_5_monotone() -> Measured:
     "The functions get smoother as the step size grows: ∫|f″|g falls.",
     source="Supplement, Figures 1, 2",
     evidence="figure",
+    cost="full",
 )
 def section_5_smoother() -> Measured:
     ranks = [
@@ -103,6 +109,7 @@ def section_5_smoother() -> Measured:
     "In the sweep the top eigenvector alone certifies the flattest implementation.",
     source="XI, text before (S87)",
     evidence="figure",
+    cost="full",
 )
 def section_5_one_vector() -> Measured:
     gaps = [np.abs(_counted(s, "top_vector_gap")).max() for s in _sweeps()]
@@ -114,6 +121,7 @@ def section_5_one_vector() -> Measured:
     "Trebling the step once L < 0.1 gives a function whose flattest implementation is flatter.",
     source="Figure 1",
     evidence="figure",
+    cost="full",
 )
 def figure_1() -> Measured:
     found = [QUICK_TWO.compute(seed) for seed in range(SEEDS)]
@@ -129,6 +137,7 @@ def figure_1() -> Measured:
     "same for all steps well under 2/λ_max.",
     source="Supplement, Figure 3",
     evidence="figure",
+    cost="full",
 )
 def supplement_3_threshold() -> Measured:
     spreads = [QUICK_INITS.compute(seed)["spread_below_threshold"][0] for seed in range(2)]
