@@ -6,18 +6,19 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 # Two processes with one BLAS thread each: more threads than cores make small products crawl.
 PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
-.PHONY: table1 test test-optimized lint test-extras bench docs clean
+.PHONY: table1 test test-more lint test-extras bench docs clean
 
 table1: $(VENV)/flattest
 	$(BIN)/flattest table1
 
 # Small programs of JAX take longer to optimize than to run. Where rounding may depend on the
-# optimizer, `test-optimized` runs them again as users have them.
+# optimizer, `test-more` runs them again as users have them; it also runs what is slow.
 test: $(VENV)/test
-	JAX_DISABLE_MOST_OPTIMIZATIONS=1 $(PYTEST)
+	JAX_DISABLE_MOST_OPTIMIZATIONS=1 $(PYTEST) -m "not slow"
 
-test-optimized: $(VENV)/test
+test-more: $(VENV)/test
 	$(PYTEST) $(addprefix tests/test_, algorithms.py checkpoint.py engines_agree.py kernels.py train.py)
+	$(PYTEST) -m slow
 
 lint: $(VENV)/test
 	$(BIN)/ruff check .

@@ -178,6 +178,7 @@ TABLE_1 = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("architecture", TABLE_1)
 def test_the_four_architectures_are_in_the_scenarios_of_table_1(architecture, tmp_path):
     change, expected = TABLE_1[architecture]

@@ -7,7 +7,11 @@ from flattest.experiments import experiments
 from flattest.store import Store
 
 # Table 1's runs are those of `make`, which takes minutes; its logic is tested in test_judge.
-NAMES = [name for name in experiments() if not name.startswith("table1/")]
+NAMES = [
+    pytest.param(name, marks=[pytest.mark.slow] if name.startswith("sensitivity/") else [])
+    for name in experiments()
+    if not name.startswith("table1/")
+]
 
 
 @pytest.fixture(scope="session")
