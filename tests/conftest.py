@@ -3,6 +3,8 @@
 The processes of one session, and those that tests start, share what JAX has compiled: compiling
 takes most of the suite's time, and the same programs come up again and again.
 
+Hypothesis draws the same examples at every run.
+
 With FLATTEST_NO_SKIPS set (`make test-extras`), a test that would be skipped fails instead.
 """
 
@@ -11,6 +13,10 @@ import shutil
 import tempfile
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("same examples", derandomize=True)
+settings.load_profile("same examples")
 
 COMPILED = pytest.StashKey[str]()
 

@@ -30,7 +30,8 @@ def inner_weights(U, m: int, rho: float, seed: int = 0) -> np.ndarray:
     rng = generator(seed, "inner weights")
     inside = _unit_rows(rng.standard_normal((m, r))) @ U
     outside = rng.standard_normal((m, d))
-    outside -= (outside @ U.T) @ U
+    for _ in range(2):  # once leaves a part in span(U) of the size of the rounding of all of it
+        outside -= (outside @ U.T) @ U
     outside = _unit_rows(outside) if rho < 1 else outside
     return rho * inside + np.sqrt(1 - rho**2) * outside
 
