@@ -1,7 +1,9 @@
 """What the documents show, runs."""
 
+import os
 import re
-import runpy
+import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
@@ -27,16 +29,25 @@ def snippets():
     ]
 
 
+def run(arguments, **options):
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    return subprocess.run(
+        [sys.executable, *arguments], env=environment, capture_output=True, text=True, **options
+    )
+
+
 @pytest.mark.parametrize("snippet", snippets())
-def test_every_python_snippet_of_the_documents_runs(snippet):
+def test_every_python_snippet_of_the_documents_runs(snippet, tmp_path):
     if NEEDS_TORCH in snippet:
         pytest.importorskip("torch", exc_type=ImportError)
-    exec(compile(snippet, "snippet", "exec"), {"__name__": "__main__"})
+    done = run(["-c", snippet], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.name)
-def test_every_example_runs(path):
-    runpy.run_path(str(path), run_name="__main__")
+def test_every_example_runs(path, tmp_path):
+    done = run([str(path)], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(
