@@ -68,7 +68,7 @@ def sweep(count=6, width=8):
     rng = np.random.default_rng(0)
     lr = np.geomspace(1e-3, 0.1, count)
     names = ("sharpness", "flattest", "dual", "bound", "threshold", "variation")
-    modes = ("smooth_sharpness", "mean_sharpness", "greatest_mode", "strong_threshold")
+    modes = ("mean_sharpness", "last_sharpness", "upper_sharpness", "strong_threshold")
     rates = dict.fromkeys((*names, *modes, "variation_threshold"), 2 / lr)
     x = np.linspace(-1, 1, 10)
     theta = rng.normal(size=(count, 3 * width + 1))

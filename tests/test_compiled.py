@@ -14,7 +14,7 @@ from llvmlite.binding import Linkage
 import flattest as ft
 from flattest.data import Univariate
 from flattest.train.kernels import batches, sim_bn, single, univariate
-from flattest.train.univariate import descend, switches
+from flattest.train.univariate import descend, watch
 
 NETWORK = ft.MLP(width=5, bias=True)
 UNIVARIATE = ft.MLP(width=5, bias=True, output_bias=True)
@@ -27,7 +27,7 @@ def train(model, batch):
 def follow():
     data, phase = Univariate().draw(4, 0), ft.gd(0.01, steps=1)
     descend(UNIVARIATE.init(1, 0), data, [phase])
-    switches(UNIVARIATE.init(1, 0), data, lr=0.01, steps=1)
+    watch(UNIVARIATE.init(1, 0), data, lr=0.01, steps=1)
 
 
 KERNELS = {

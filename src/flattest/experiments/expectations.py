@@ -87,6 +87,13 @@ def pair(result: Result, x: str, y: str) -> tuple[np.ndarray, np.ndarray]:
     return result[x], result[y]
 
 
+def rank_correlation(x: np.ndarray, y: np.ndarray) -> float:
+    """Spearman's; NaN where one of the two is constant."""
+    from scipy.stats import spearmanr  # slow to import, and rarely needed
+
+    return float(spearmanr(x, y).statistic) if np.ptp(x) > 0 < np.ptp(y) else np.nan
+
+
 class Expectation(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag_field="expect"
 ):
@@ -313,12 +320,7 @@ class RankCorrelation(Expectation, frozen=True, tag="rank_correlation"):
         return f"the rank correlation of {self.y} with {self.x}"
 
     def measure(self, result: Result, others: Others) -> float:
-        from scipy.stats import spearmanr  # slow to import, and rarely needed
-
-        x, y = pair(result, self.x, self.y)
-        if np.ptp(x) == 0 or np.ptp(y) == 0:
-            return np.nan
-        return float(spearmanr(x, y).statistic)
+        return rank_correlation(*pair(result, self.x, self.y))
 
 
 class PowerLaw(Expectation, frozen=True, tag="power_law"):

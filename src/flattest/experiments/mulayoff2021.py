@@ -15,7 +15,13 @@ import numpy as np
 from flattest.algorithms import Phase, StepChange, gd
 from flattest.data import Dataset, Univariate
 from flattest.experiments import Computed, Experiment, Variant
-from flattest.experiments.expectations import AtLeast, AtMost, Everywhere, RankCorrelation
+from flattest.experiments.expectations import (
+    AtLeast,
+    AtMost,
+    Everywhere,
+    RankCorrelation,
+    rank_correlation,
+)
 from flattest.losses import HalfMSE
 from flattest.models import MLP, Init, Params
 from flattest.stability.functions import Network
@@ -23,10 +29,10 @@ from flattest.stability.implementation import flattest_implementation, orbit_pen
 from flattest.stability.modes import (
     gradient_bound,
     gram_top_eigenvalue,
-    mode_range,
     strongly_stable_sharpness,
     tangent_features,
     toggles_per_sample,
+    upper_top_eigenvalue,
     with_knots_at,
 )
 from flattest.stability.weights import (
@@ -34,12 +40,12 @@ from flattest.stability.weights import (
     theorem1_threshold,
     weighted_total_variation,
 )
-from flattest.train.univariate import Descent, descend, switches
+from flattest.train.univariate import Descent, descend, watch
 
 EDGE = 0.02
 """A minimum is at the edge of stability where λ_max is within 2 % of 2/η."""
-WATCH = 10_000
-"""Steps over which a run at rest is watched for knots that it keeps crossing."""
+SLACK = 1e-3
+"""λ_max ≤ 2/η is asked for to this relative accuracy."""
 
 
 class Descending(Computed, frozen=True):
@@ -48,8 +54,9 @@ class Descending(Computed, frozen=True):
     Data and initial point follow from the seed. GD has converged where L has stayed ≤ stop_loss
     for `settle` further steps, within `steps`. The paper stops at once (settle = 0), which counts
     runs that pass below stop_loss while they still follow 2/η down during the warm-up. A run that
-    has converged goes on to L ≤ rest_loss, to tell knots on data points from knots near them, and
-    then for `averaged` steps more, over which the mean of λ_max is taken.
+    has converged goes on to L ≤ rest_loss and is then watched for `watched` steps, to tell knots on
+    data points, which it keeps crossing, from knots near them; over the first `averaged` of these
+    steps the mean of λ_max is taken.
     """
 
     n: int = 10
@@ -61,6 +68,7 @@ class Descending(Computed, frozen=True):
     stop_loss: float = 1e-8
     settle: int = 10_000
     rest_loss: float = 1e-16
+    watched: int = 10_000
     averaged: int = 200
 
     @property
@@ -85,6 +93,36 @@ class Descending(Computed, frozen=True):
 
     def rest(self, lr: float) -> Phase:
         return gd(lr, steps=self.steps, stop_loss=self.rest_loss)
+
+    def measures(self, series: Mapping[str, np.ndarray]) -> Mapping[str, float]:
+        """What became of the runs, and the largest excess of every λ_max over 2/η in per cent."""
+        counted, converged = np.isfinite(series["sharpness"]), series["converged"] == 1
+
+        def excess(name: str) -> np.ndarray:
+            return series[name] / series["threshold"] - 1
+
+        largest = {
+            told: 100 * np.nanmax(excess(name))
+            for told, name in (
+                ("λ_max over 2/η, %", "sharpness"),
+                ("mean of the steps, %", "mean_sharpness"),
+                ("last step, %", "last_sharpness"),
+                ("λ_max^upper, %", "upper_sharpness"),
+            )
+        }
+        return {
+            "counted": counted.sum(),
+            "converged in the warm-up": (converged & ~counted).sum(),
+            "not converged": (~converged).sum(),
+            "at the edge": (np.abs(excess("sharpness")) <= EDGE).sum(),
+            "with knots on data": (series["knots_on_data"] > 0).sum(),
+            **largest,
+            "last step above by 0.1 %": (excess("last_sharpness") > SLACK).sum(),
+            "∫abs(f″)g / (1/η − 1/2)": np.nanmax(
+                series["variation"] / series["variation_threshold"]
+            ),
+            "duality gap": np.nanmax(series["flattest"] / series["dual"] - 1),
+        }
 
 
 def scaled_network(width: int, factor: float) -> MLP:
@@ -148,6 +186,14 @@ class StepSizeSweep(Descending, frozen=True, tag="mulayoff2021/step-size-sweep")
         )
         return measured(self, self.model, found, data, lr)
 
+    def measures(self, series: Mapping[str, np.ndarray]) -> Mapping[str, float]:
+        sharpness, variation = series["counted_sharpness"], series["counted_variation"]
+        return {
+            **super().measures(series),
+            "λ_max ↔ 2/η": rank_correlation(series["counted_threshold"], sharpness),
+            "∫abs(f″)g ↔ 2/η": rank_correlation(series["counted_threshold"], variation),
+        }
+
 
 class InitMagnitudes(Descending, frozen=True, tag="mulayoff2021/init-magnitudes"):
     """Sharpness against the step size for several scales of the initialization (supplement 3)."""
@@ -184,16 +230,17 @@ class InitMagnitudes(Descending, frozen=True, tag="mulayoff2021/init-magnitudes"
 _CURVES = (
     "lr",
     "sharpness",
-    "smooth_sharpness",
     "mean_sharpness",
-    "least_mode",
-    "greatest_mode",
+    "last_sharpness",
+    "upper_sharpness",
     "strong_threshold",
     "knots_on_data",
     "flattest",
+    "dual",
     "bound",
     "threshold",
     "variation",
+    "variation_threshold",
     "steps",
     "converged",
 )
@@ -206,29 +253,28 @@ def spread_below_threshold(sweep: Mapping[str, np.ndarray]) -> np.ndarray:
 
 
 class Minimum(NamedTuple):
-    """What is measured of a minimum that descent with step η has come to rest at.
+    """What is measured of θ*, the minimum that descent with step η converges to.
 
-    `sharpness` is λ_max at the last iterate. Where knots lie on data points L has no Hessian, but
-    one for each mode of I (S54), and descent goes from mode to mode. `mean_sharpness` is the mean
-    of λ_max over its next steps: a distance along a top eigenvector that the modes share is
-    multiplied by Π_t (1 − ηλ_t), which at the edge stays bounded where the mean is ≤ 2/η.
-    `least_mode` and `greatest_mode` are the least and the greatest λ_max of all modes, and
-    `strong_threshold` is (S75), which is 2/η where there is one mode.
+    `sharpness` is λ_max = ‖Φ‖²/n at θ* with Φ of (S32), whose indicator is that of
+    w1_i x_j + b1_i > 0, and so 0 for a knot on a data point. At such a knot L has one Hessian for
+    each mode of I (S54), among which the steps alternate: `last_sharpness` is that of the last
+    step, `mean_sharpness` the mean over the next ones, `upper_sharpness` λ_max^upper, the greatest
+    of all modes, and `strong_threshold` (S75), which is 2/η where there is one mode. A distance
+    along a top eigenvector that the modes share is multiplied by Π_t (1 − ηλ_t), which at the edge
+    stays bounded where the mean is ≤ 2/η.
     """
 
+    theta: np.ndarray
     sharpness: float
     mean_sharpness: float
+    last_sharpness: float
+    upper_sharpness: float
+    strong_threshold: float
+    knots_on_data: float
     flattest: float
     dual: float
     variation: float
     top_vector_gap: float
-    knots_on_data: float
-    least_mode: float
-    greatest_mode: float
-    strong_threshold: float
-
-
-NOT_COUNTED = Minimum(*[np.nan] * len(Minimum._fields))
 
 
 def measured(
@@ -237,25 +283,22 @@ def measured(
     """Every field of `Minimum` per run, Lemma 4's bound, 2/η, 1/η − 1/2, and the exclusions.
 
     NaN where the run did not converge or come to rest, or converged during the warm-up and so at
-    another step size; `excluded_unconverged` and `excluded_in_warmup` count these. Lemma 1 is about
-    minima where L is twice differentiable: `smooth_sharpness` is NaN at the `excluded_on_knots`
-    others too.
+    another step size; `excluded_unconverged` and `excluded_in_warmup` count these, and `theta` is
+    their last iterate. `smooth` counts the minima without knots on data points.
     """
-    converged, theta, loss = found.converged.copy(), found.theta.copy(), found.loss.copy()
-    minima = [NOT_COUNTED] * lr.size
+    converged, loss = found.converged.copy(), found.loss.copy()
+    minima = [Minimum(theta, *[np.nan] * (len(Minimum._fields) - 1)) for theta in found.theta]
     for run in map(int, np.flatnonzero(converged & ~found.in_warmup)):
         rested = descend(found.network(run), data, [task.rest(lr[run])], threads=1)
-        theta[run], loss[run], converged[run] = rested.theta[0], rested.loss[0], rested.converged[0]
+        loss[run], converged[run] = rested.loss[0], rested.converged[0]
         if converged[run]:
             minima[run] = minimum(task, model, rested.network(0), data, lr[run])
     counted = converged & ~found.in_warmup
     columns = {name: np.array([getattr(each, name) for each in minima]) for name in Minimum._fields}
     threshold = np.array([sharpness_threshold(step) for step in lr])
     sharpness, variation = columns["sharpness"], columns["variation"]
-    smooth = columns["knots_on_data"] == 0
     return columns | {
         "lr": lr,
-        "smooth_sharpness": np.where(smooth, sharpness, np.nan),
         "bound": 1 + 2 * variation,
         "threshold": threshold,
         "variation_threshold": np.array([theorem1_threshold(step) for step in lr]),
@@ -267,33 +310,41 @@ def measured(
         "converged": converged.astype(float),
         "counted": np.array([counted.sum()]),
         "at_edge": np.array([(np.abs(sharpness / threshold - 1) <= EDGE).sum()]),
-        "smooth": np.array([smooth.sum()]),
+        "smooth": np.array([(columns["knots_on_data"] == 0).sum()]),
         "excluded_in_warmup": np.array([(converged & found.in_warmup).sum()]),
         "excluded_unconverged": np.array([(~converged).sum()]),
-        "excluded_on_knots": np.array([(counted & ~smooth).sum()]),
-        "theta": theta,
         "x": data.x[:, 0],
         "y": data.y,
     }
 
 
-def minimum(task: Descending, model: MLP, network: Network, data: Dataset, lr: float) -> Minimum:
-    x = data.x[:, 0]
-    best = flattest_implementation(model, network.params, data)
-    knotted = with_knots_at(network, x, switches(network, data, lr, WATCH))
-    least_mode, greatest_mode = mode_range(knotted, x)
-    share = toggles_per_sample(knotted, x).max() / x.size
+def minimum(task: Descending, model: MLP, last: Network, data: Dataset, lr: float) -> Minimum:
+    """θ* is the last iterate with the knots that descent keeps crossing put on their data points.
+
+    Their pre-activations fall to 0 with √L, and at rest are below it. A point that descent leaves
+    is taken as it is, and has an infinite mean.
+    """
+    x, star, mean = data.x[:, 0], last, np.inf
+    watched = watch(last, data, lr, task.watched)
+    if watched.largest_loss <= task.stop_loss:
+        star = with_knots_at(last, x, watched.crossed)
+        mean = _mean_sharpness(last, data, lr, task.averaged)
+    best = flattest_implementation(model, star.params, data)
+    toggled = toggles_per_sample(star, x)
     return Minimum(
-        sharpness=gram_top_eigenvalue(tangent_features(network, x)),
-        mean_sharpness=_mean_sharpness(task, network, data, lr),
+        theta=star.theta,
+        sharpness=gram_top_eigenvalue(tangent_features(star, x)),
+        mean_sharpness=mean,
+        last_sharpness=gram_top_eigenvalue(tangent_features(last, x)),
+        upper_sharpness=upper_top_eigenvalue(star, data).value,
+        strong_threshold=strongly_stable_sharpness(
+            lr, gradient_bound(star, x), toggled.max() / x.size
+        ),
+        knots_on_data=float(toggled.sum()),
         flattest=best.value,
         dual=best.dual,
-        variation=weighted_total_variation(network, x),
+        variation=weighted_total_variation(star, x),
         top_vector_gap=top_vector_gap(model, best.params, data),
-        knots_on_data=float(toggles_per_sample(knotted, x).sum()),
-        least_mode=least_mode,
-        greatest_mode=greatest_mode,
-        strong_threshold=strongly_stable_sharpness(lr, gradient_bound(knotted, x), share),
     )
 
 
@@ -304,12 +355,9 @@ def top_vector_gap(model: MLP, params: Params, data: Dataset) -> float:
     return values[-1] / pencil.dual_value(np.outer(vectors[:, -1], vectors[:, -1])) - 1
 
 
-def _mean_sharpness(task: Descending, network: Network, data: Dataset, lr: float) -> float:
-    """Mean of λ_max over further steps; infinite where descent leaves the minimum in them."""
-    phase = gd(lr, steps=task.averaged)
-    found = descend(network, data, [phase], range(task.averaged), threads=1)
-    if not found.trace_loss.max() <= task.stop_loss:
-        return np.inf
+def _mean_sharpness(network: Network, data: Dataset, lr: float, steps: int) -> float:
+    """Mean of λ_max over further steps."""
+    found = descend(network, data, [gd(lr, steps=steps)], range(steps), threads=1)
     return float(np.mean([_sharpness(theta, data) for theta in found.trace_theta[0]]))
 
 
@@ -327,18 +375,17 @@ QUICK_INITS = InitMagnitudes(
     lowest=2e-3, highest=0.1, count=8, factors=(3.0, 24.0), steps=1_000_000
 )
 
-# Lemma 1, at the last iterate, wherever L is twice differentiable.
-STABLE = Everywhere(series="smooth_sharpness", at_most="threshold", slack=1e-3)
-# The same of every minimum that descent came to, on average over the modes it goes through; and no
+# Lemma 1, of every minimum that descent converges to.
+STABLE = Everywhere(series="sharpness", at_most="threshold", slack=SLACK)
+# Where knots lie on data points: also on average over the modes that descent goes through, and no
 # mode is above (S75).
-STABLE_ON_AVERAGE = Everywhere(series="mean_sharpness", at_most="threshold", slack=1e-3)
-GREATEST_MODE = Everywhere(series="greatest_mode", at_most="strong_threshold", slack=1e-3)
-EVERY_MINIMUM = (STABLE_ON_AVERAGE, GREATEST_MODE)
+STABLE_ON_AVERAGE = Everywhere(series="mean_sharpness", at_most="threshold", slack=SLACK)
+STRONGLY_STABLE = Everywhere(series="upper_sharpness", at_most="strong_threshold", slack=SLACK)
+EVERY_MINIMUM = (STABLE, STABLE_ON_AVERAGE, STRONGLY_STABLE)
 FLATTER = AtMost(series="flattest_ratio", value=0.7)
 FALLS = RankCorrelation(x="counted_threshold", y="counted_sharpness", at_least=0.95)
 ONE_MINIMUM = AtMost(series="spread_below_threshold", value=0.02)
 SWEEP = (
-    STABLE,
     *EVERY_MINIMUM,
     FALLS,
     RankCorrelation(x="counted_threshold", y="counted_variation", at_least=0.8),
@@ -385,12 +432,8 @@ EXPERIMENTS = (
         figure="Figure 3 (supplement)",
         claim="For a moderate initialization the step matters only above a threshold; for a large "
         "one λ_max falls with every increase.",
-        quick=Variant(
-            QUICK_INITS, seeds=1, expectations=(STABLE, *EVERY_MINIMUM, ONE_MINIMUM, FALLS)
-        ),
-        full=Variant(
-            InitMagnitudes(), seeds=2, expectations=(STABLE, *EVERY_MINIMUM, ONE_MINIMUM, FALLS)
-        ),
+        quick=Variant(QUICK_INITS, seeds=1, expectations=(*EVERY_MINIMUM, ONE_MINIMUM, FALLS)),
+        full=Variant(InitMagnitudes(), seeds=2, expectations=(*EVERY_MINIMUM, ONE_MINIMUM, FALLS)),
         notes="Warm-up of 1e5 steps instead of 5e5: with the longer one moderate initializations "
         "converge while the step still grows, and would all be excluded near the threshold.",
     ),

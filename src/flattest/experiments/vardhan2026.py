@@ -24,6 +24,7 @@ from flattest.experiments.expectations import (
     PowerLaw,
     RankCorrelation,
     RisesAfterMinimum,
+    rank_correlation,
 )
 from flattest.interpolators import Interpolator, flattest_interpolator
 from flattest.multi_index import bad_inner_weights, inner_weights, population_loss
@@ -36,13 +37,6 @@ def flattest_outer_weights(W, data: Dataset, name: str, weights=None) -> Interpo
     """Eq. (3) for inner weights W: min Σ ω_j |a_j|^p over interpolators of the data."""
     phi = np.asarray(activation(name).value(data.x @ W.T))
     return flattest_interpolator(phi, data.y, norm_exponent(name), weights)
-
-
-def rank_correlation(x: np.ndarray, y: np.ndarray) -> float:
-    """Spearman's; NaN where one of the two is constant."""
-    from scipy.stats import spearmanr  # slow to import, and rarely needed
-
-    return float(spearmanr(x, y).statistic) if np.ptp(x) > 0 < np.ptp(y) else np.nan
 
 
 class Scatter(Computed, frozen=True, tag="vardhan2026/scatter"):

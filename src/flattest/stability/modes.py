@@ -99,41 +99,25 @@ class Upper:
 
 
 def upper_top_eigenvalue(params: "dict | Network", data) -> Upper:
-    """λ_max^upper at an interpolator: by enumeration, or bounded, for more than 12 toggles.
+    """λ_max^upper at an interpolator, exact or bounded from above.
 
-    The bound is the least of two. (a) |ΦᵀΦ| of any mode is at most, entry by entry, the Gram
-    matrix with every toggle on and absolute values inside, whose spectral radius therefore
-    dominates; it is exact where 1 + x_j x_l ≥ 0 for all j, l. (b) ‖Φ_m‖ ≤ ‖Φ_m'‖ + ‖Φ_m − Φ_m'‖
-    with m' all toggles off, where the difference has orthogonal columns if each neuron toggles on
-    one sample.
+    |ΦᵀΦ| of any mode is at most, entry by entry, the Gram matrix with every toggle on and absolute
+    values inside, whose spectral radius therefore dominates. Where 1 + x_j x_l ≥ 0 for all j, l, so
+    on [−1, 1], that is a mode itself. Elsewhere up to 12 toggles are enumerated; for more the bound
+    is the lesser of that radius and ‖Φ_m‖ ≤ ‖Φ_m'‖ + ‖Φ_m − Φ_m'‖ with m' all toggles off, where
+    the difference has orthogonal columns if each neuron toggles on one sample.
     """
     network = Network.of(params)
     require_interpolation(network, data)
     x, _ = points(data)
-    free = toggles(network, x)
-    if len(free) <= EXACT_TOGGLES:
-        values = [gram_top_eigenvalue(tangent_features(network, x, m)) for m in modes(network, x)]
-        return Upper(max(values), True, len(free))
+    count = len(toggles(network, x))
     dominated, attained = dominating_value(network, x)
-    return Upper(min(dominated, perturbation_value(network, x)), attained, len(free))
-
-
-def mode_range(params: "dict | Network", x: np.ndarray) -> tuple[float, float]:
-    """The least and the greatest λ_max(H_m) over the modes m ∈ I (S54).
-
-    Where 1 + x_j x_l ≥ 0 for all j, l, ΦᵀΦ has no negative entry and every toggle that is on adds
-    to some, so that its largest eigenvalue is least with all off and greatest with all on.
-    Elsewhere by enumeration.
-    """
-    network = Network.of(params)
-    x = np.asarray(x, float).reshape(-1)
-    if (1 + np.multiply.outer(x, x) >= 0).all():
-        h = network.preactivations(x)
-        patterns = [h > 0, h >= 0]
-    else:
-        patterns = list(modes(network, x))
-    tops = [gram_top_eigenvalue(tangent_features(network, x, pattern)) for pattern in patterns]
-    return min(tops), max(tops)
+    if attained:
+        return Upper(dominated, True, count)
+    if count <= EXACT_TOGGLES:
+        values = [gram_top_eigenvalue(tangent_features(network, x, m)) for m in modes(network, x)]
+        return Upper(max(values), True, count)
+    return Upper(min(dominated, perturbation_value(network, x)), False, count)
 
 
 def dominating_value(network: Network, x: np.ndarray) -> tuple[float, bool]:

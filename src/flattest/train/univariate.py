@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -84,17 +85,24 @@ def descend(
     return Descent(tuple(phases), status, steps, loss, theta, at, trace_loss, trace_theta)
 
 
-def switches(params: "dict | Network", data, lr: float, steps: int) -> np.ndarray:
-    """The pairs (j, i) whose indicator 1{w1_i x_j + b1_i > 0} changes in the next `steps` steps.
+class Watched(NamedTuple):
+    """`largest_loss`, and the pairs (j, i) `crossed`, as rows: 1{w1_i x_j + b1_i > 0} changed."""
 
-    As rows. After convergence these are the knots on data points: descent moves less and less, and
-    yet keeps crossing them.
+    largest_loss: float
+    crossed: np.ndarray
+
+
+def watch(params: "dict | Network", data, lr: float, steps: int) -> Watched:
+    """What happens in the next `steps` steps.
+
+    After convergence the pairs crossed are the knots on data points: descent moves less and less,
+    and yet keeps crossing them.
     """
     x, y = points(data)
     theta = Network.of(params).theta
     seen = np.zeros((2, x.size, theta.size // 3), dtype=np.bool_)
-    kernels.watch(theta, x, y, float(lr) / x.size, steps, seen)
-    return np.argwhere(seen.all(axis=0))
+    largest_loss = kernels.watch(theta, x, y, float(lr) / x.size, steps, seen)
+    return Watched(largest_loss, np.argwhere(seen.all(axis=0)))
 
 
 def _run_one(theta: np.ndarray, x, y, phase: Phase, marks: np.ndarray, settle: int):

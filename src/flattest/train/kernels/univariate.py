@@ -99,16 +99,22 @@ def descend(
 
 @kernel
 def watch(theta, x, y, scale, steps, seen, sources=SOURCES):
-    """Marks seen[0, j, i] where neuron i was off on sample j at any step, seen[1, j, i] if on."""
+    """Marks seen[0, j, i] where neuron i was off on sample j at any step, seen[1, j, i] if on.
+
+    Returns the largest L.
+    """
     own_copies()
     k = theta.size // 3
     w1, b1, w2 = theta[:k], theta[k : 2 * k], theta[2 * k : 3 * k]
-    residual, S = np.empty(x.size), np.empty((2, k))
+    residual, S, largest = np.empty(x.size), np.empty((2, k)), 0.0
     for _ in range(steps):
-        _residuals(x, y, w1, b1, w2, theta[3 * k], residual)
+        loss = _residuals(x, y, w1, b1, w2, theta[3 * k], residual)
+        if not loss <= largest:
+            largest = loss
         for j in range(x.size):
             for i in range(k):
                 active = w1[i] * x[j] + b1[i] > 0
                 seen[0, j, i] |= not active
                 seen[1, j, i] |= active
         _update(theta, x, residual, scale, S)
+    return largest
