@@ -431,11 +431,12 @@ def test_a_claim_shows_signs_of_life(store, monkeypatch):
 
 
 KILLED = """
-import os, signal, sys
+import os, signal, sys, time
 from flattest.store import Store
 store = Store.create(sys.argv[1])
 claim = store.claim(sys.argv[2])
 with claim:
+    time.sleep(0.3)
     claim.progress(0.5, 5, {"epoch": [0, 1]})
     os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -449,7 +450,28 @@ def test_a_killed_process_leaves_its_run_interrupted_and_free(store):
     run = store.run(key)
     assert (run.status, run.progress) == ("interrupted", 0.5)
     np.testing.assert_array_equal(run.series()["epoch"], [0, 1])
-    assert store.claim(key) is not None
+    assert run.seconds >= 0.3
+    with store.claim(key) as claim:
+        claim.finish({})
+    assert store.run(key).seconds > run.seconds
+
+
+def test_the_time_of_a_run_is_that_of_all_its_stretches_of_work(store):
+    key = store.add(Task(), 0, "paper/fig1")
+
+    def interrupted():
+        with store.claim(key):
+            time.sleep(0.1)
+            raise KeyboardInterrupt
+
+    for stretch in (1, 2):
+        with pytest.raises(KeyboardInterrupt):
+            interrupted()
+        assert store.run(key).seconds >= 0.1 * stretch
+    with store.claim(key) as claim:
+        time.sleep(0.1)
+        claim.finish({})
+    assert store.run(key).seconds >= 0.3
 
 
 def test_a_run_that_was_killed_between_its_record_and_the_index_is_done(store):

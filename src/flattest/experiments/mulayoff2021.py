@@ -104,10 +104,10 @@ class Descending(Computed, frozen=True):
         largest = {
             told: 100 * np.nanmax(excess(name))
             for told, name in (
-                ("λ_max over 2/η, %", "sharpness"),
+                ("sharpness over 2/η, %", "sharpness"),
                 ("mean of the steps, %", "mean_sharpness"),
                 ("last step, %", "last_sharpness"),
-                ("λ_max^upper, %", "upper_sharpness"),
+                ("upper, %", "upper_sharpness"),
             )
         }
         return {
@@ -190,7 +190,7 @@ class StepSizeSweep(Descending, frozen=True, tag="mulayoff2021/step-size-sweep")
         sharpness, variation = series["counted_sharpness"], series["counted_variation"]
         return {
             **super().measures(series),
-            "λ_max ↔ 2/η": rank_correlation(series["counted_threshold"], sharpness),
+            "sharpness ↔ 2/η": rank_correlation(series["counted_threshold"], sharpness),
             "∫abs(f″)g ↔ 2/η": rank_correlation(series["counted_threshold"], variation),
         }
 

@@ -323,7 +323,7 @@ class Claim:
         self.scratch = self.folder / "scratch"
         self.checkpoints = self.folder / "checkpoints"
         self.record = read_record(self.folder)
-        self.began = time.time()
+        self.before, self.began = self.record.seconds, time.time()
         self.lost: str | None = None
         self._over = threading.Event()
         self._pulse = threading.Thread(target=self._beat, daemon=True)
@@ -355,13 +355,17 @@ class Claim:
             sentence = " ".join(str(error or "It ended without a result.").split())
             self._conclude("failed", sentence)
         else:
-            self.release(self._now("running", ""))
+            self._conclude("running", "")
 
     def progress(self, fraction: float, step: int, series: Mapping[str, Any]) -> None:
-        """Show the series so far to whoever looks at the store."""
+        """Show the series so far to whoever looks at the store, and count the time so far."""
+        seconds = self._seconds()
+        self._change(progress=fraction, step=step, seconds=seconds)
         write_series(self.folder / "series.npz", series)
-        self.record = msgspec.structs.replace(self.record, progress=fraction, step=step)
-        self._change(progress=fraction, step=step)
+        self.record = msgspec.structs.replace(
+            self.record, progress=fraction, step=step, seconds=seconds
+        )
+        write_json(self.folder / "record.json", self.record)
 
     def checkpoint(self, epoch: int, params: Mapping[str, Any]) -> None:
         """Keep the parameters after `epoch` epochs."""
@@ -397,15 +401,17 @@ class Claim:
         fields = columns(record)
         self.store.index.change(self.key, self.owner, **fields, owner=None, heartbeat=None)
 
+    def _seconds(self) -> float:
+        """The time of the earlier stretches of work and of this one."""
+        return self.before + time.time() - self.began
+
     def _now(self, status: str, sentence: str) -> Record:
-        """The record with `status`, this stretch of work added to its seconds."""
-        now = time.time()
         return msgspec.structs.replace(
             self.record,
             status=status,
             sentence=sentence,
-            finished=now if status != "running" else None,
-            seconds=self.record.seconds + now - self.began,
+            finished=time.time() if status != "running" else None,
+            seconds=self._seconds(),
         )
 
     def _conclude(self, status: str, sentence: str) -> None:
