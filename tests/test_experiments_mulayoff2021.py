@@ -74,6 +74,12 @@ def test_the_sharpness_is_the_top_eigenvalue_of_the_hessian_at_the_minimum(sweep
         assert top == pytest.approx(sweep["sharpness"][run], rel=1e-6)
 
 
+def test_the_flattest_implementation_has_the_activation_pattern_of_the_minimum(sweep):
+    """A knot on a data point stays there in the certificate of the paper, (S88) at one vector."""
+    assert np.nanmax(np.abs(sweep["top_vector_gap"])) < 1e-6
+    assert (sweep["knots_on_data"] > 0).any()
+
+
 def test_the_knots_that_descent_keeps_crossing_come_to_lie_on_the_data(sweep):
     """From rest on √L falls by 1e3, and the pre-activations at these knots fall with it."""
     data, knotted = QUICK_SWEEP.data(1), np.flatnonzero(sweep["knots_on_data"] > 0)

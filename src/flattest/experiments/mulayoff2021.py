@@ -344,14 +344,14 @@ def minimum(task: Descending, model: MLP, last: Network, data: Dataset, lr: floa
         flattest=best.value,
         dual=best.dual,
         variation=weighted_total_variation(star, x),
-        top_vector_gap=top_vector_gap(model, best.params, data),
+        top_vector_gap=top_vector_gap(model, star.params, data, best.scales),
     )
 
 
-def top_vector_gap(model: MLP, params: Params, data: Dataset) -> float:
-    """λ_max / (S88) − 1 at the top eigenvector alone, the certificate of the paper."""
+def top_vector_gap(model: MLP, params: Params, data: Dataset, scales: np.ndarray) -> float:
+    """λ_max / (S88) − 1 at the top eigenvector alone of θ̃(β), the certificate of the paper."""
     pencil = orbit_pencil(model, params, data, HalfMSE())
-    values, vectors = np.linalg.eigh(pencil.matrix(np.zeros(model.width)))
+    values, vectors = np.linalg.eigh(pencil.matrix(2 * np.log(scales)))
     return values[-1] / pencil.dual_value(np.outer(vectors[:, -1], vectors[:, -1])) - 1
 
 

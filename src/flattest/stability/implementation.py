@@ -25,7 +25,8 @@ class FlattestImplementation(Rescaling):
     """The rescaling β (`scales`) with the least λ_max, and the density matrix that proves it.
 
     The certificate's bound is (S88) of mulayoff2021 at the density matrix `density` (n, n), which
-    no rescaling can go below.
+    no rescaling can go below. A knot exactly on a data point can leave it by rounding in `params`;
+    `value` is that of the pattern it has in the parameters given.
     """
 
     density: np.ndarray
