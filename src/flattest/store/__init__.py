@@ -323,12 +323,13 @@ class Claim:
         self.scratch = self.folder / "scratch"
         self.checkpoints = self.folder / "checkpoints"
         self.record = read_record(self.folder)
-        self.before, self.began = self.record.seconds, time.time()
+        self.before, self.began = 0.0, time.time()
         self.lost: str | None = None
         self._over = threading.Event()
         self._pulse = threading.Thread(target=self._beat, daemon=True)
 
     def __enter__(self) -> Self:
+        self.before = self.record.seconds
         self.record = msgspec.structs.replace(
             self.record,
             status="running",
@@ -344,10 +345,15 @@ class Claim:
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, _: Any) -> None:
-        """An exception makes the run failed, except an interruption, after which it resumes."""
+        """An exception makes the run failed, except an interruption, after which it resumes.
+
+        A run that another process has taken over meanwhile is left to that.
+        """
         self._over.set()
         self._pulse.join()
         if self.record.status != "running" or self.lost is not None:
+            return
+        if not self.store.index.change(self.key, self.owner, heartbeat=time.time()):
             return
         if error is None or isinstance(error, Exception):
             trace = "".join(traceback.format_exception(error))
@@ -355,10 +361,13 @@ class Claim:
             sentence = " ".join(str(error or "It ended without a result.").split())
             self._conclude("failed", sentence)
         else:
-            self._conclude("running", "")
+            self.release(self.record)
 
     def progress(self, fraction: float, step: int, series: Mapping[str, Any]) -> None:
-        """Show the series so far to whoever looks at the store, and count the time so far."""
+        """Show the series so far to whoever looks at the store.
+
+        The time so far counts from now on, also where the run is interrupted and resumed.
+        """
         seconds = self._seconds()
         self._change(progress=fraction, step=step, seconds=seconds)
         write_series(self.folder / "series.npz", series)
@@ -402,23 +411,19 @@ class Claim:
         self.store.index.change(self.key, self.owner, **fields, owner=None, heartbeat=None)
 
     def _seconds(self) -> float:
-        """The time of the earlier stretches of work and of this one."""
+        """The time of this stretch of work and of the earlier ones, up to their last progress."""
         return self.before + time.time() - self.began
 
-    def _now(self, status: str, sentence: str) -> Record:
-        return msgspec.structs.replace(
+    def _conclude(self, status: str, sentence: str) -> None:
+        self.record = msgspec.structs.replace(
             self.record,
             status=status,
             sentence=sentence,
-            finished=time.time() if status != "running" else None,
+            finished=time.time(),
             seconds=self._seconds(),
         )
-
-    def _conclude(self, status: str, sentence: str) -> None:
-        record = self._now(status, sentence)
-        write_json(self.folder / "record.json", record)
-        self.record = record
-        self.release(record)
+        write_json(self.folder / "record.json", self.record)
+        self.release(self.record)
 
     def _change(self, **fields: Any) -> None:
         if self.lost is None and not self.store.index.change(self.key, self.owner, **fields):
