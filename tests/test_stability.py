@@ -403,7 +403,7 @@ def test_the_modes_are_the_hessians_of_the_regions_that_meet(seed, count):
 @given(seeds, st.floats(0.2, 5))
 @settings(max_examples=30, deadline=None)
 def test_the_upper_value_is_that_of_the_enumeration_and_the_bounds_dominate_it(seed, spread):
-    """Both where all toggles on are the extreme (|x| ≤ 1) and where they need not be."""
+    """Both where all toggles off and on are the extremes (|x| ≤ 1) and where they need not be."""
     rng = np.random.default_rng(seed)
     x = random_inputs(rng, 5, spread)
     network = with_knots_on_data(rng, 9, x, 6)
@@ -412,6 +412,9 @@ def test_the_upper_value_is_that_of_the_enumeration_and_the_bounds_dominate_it(s
     assert (found.exact, found.toggles) == (True, 6)
     assert found.value == pytest.approx(max(tops), rel=1e-12)
     assert tops[0] < max(tops)
+    if (1 + np.multiply.outer(x, x) >= 0).all():
+        assert tops[0] == min(tops)
+        assert tops[-1] == max(tops)
     assert max(tops) <= dominating_value(network, x)[0] * (1 + 1e-12)
     assert max(tops) <= perturbation_value(network, x) * (1 + 1e-12)
 

@@ -88,10 +88,11 @@ def pair(result: Result, x: str, y: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def rank_correlation(x: np.ndarray, y: np.ndarray) -> float:
-    """Spearman's; NaN where one of the two is constant."""
+    """Spearman's; NaN where one of the two is constant or empty."""
     from scipy.stats import spearmanr  # slow to import, and rarely needed
 
-    return float(spearmanr(x, y).statistic) if np.ptp(x) > 0 < np.ptp(y) else np.nan
+    varied = x.size > 0 and np.ptp(x) > 0 < np.ptp(y)
+    return float(spearmanr(x, y).statistic) if varied else np.nan
 
 
 class Expectation(
