@@ -391,7 +391,7 @@ UNDER_S75 = Everywhere(series="upper_sharpness", at_most="strong_threshold", sla
 EVERY_MINIMUM = (STABLE, STABLE_ON_AVERAGE, UNDER_S75)
 FLATTER = AtMost(series="flattest_ratio", value=0.7)
 FALLS = RankCorrelation(x="counted_threshold", y="counted_sharpness", at_least=0.95)
-ONE_MINIMUM = AtMost(series="spread_below_threshold", value=0.02)
+ONE_MINIMUM = AtMost(series="spread_below_threshold", value=1e-5)
 SWEEP = (
     *EVERY_MINIMUM,
     FALLS,
