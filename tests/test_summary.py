@@ -42,15 +42,25 @@ def test_experiments_without_runs_are_left_out(tmp_path):
 
 
 def test_a_task_with_measures_of_its_own_gets_a_table_of_its_own(tmp_path):
+    """The first has a row for each experiment, the second one experiment, told downwards."""
     store = store_with(tmp_path, [0.0])
+    finish(store, experiment("wen2023/fig4a"), {"test_error": np.zeros(20)})
     scaling = experiment("vardhan2026/scaling-relu")
     n = np.array([10.0, 100.0])
     series = {"n": n, "good": n, "bad": n**2, "gap": n, "good_excess_loss": 1 / n}
-    series["bad_excess_loss"] = np.nan * n
-    with store.claim(store.add(scaling.quick.task, 0, "vardhan2026/scaling-relu:quick")) as claim:
+    finish(store, scaling, series | {"bad_excess_loss": np.nan * n})
+    chosen = [experiment("wen2023/fig1a"), experiment("wen2023/fig4a"), scaling]
+    training, own = markdown(summarize(chosen, "quick", store)).split("\n\n")
+    head, rule, *rows = training.splitlines()
+    assert "| test error |" in head
+    assert [row.split(" | ")[0] for row in rows] == ["| fig1a", "| fig4a"]
+    assert {line.count("|") for line in (head, rule, *rows)} == {10}
+    assert own.splitlines()[:2] == ["| panel | scaling-relu |", "| --- | --- |"]
+    assert "| largest n | 100 |\n| good, expected | 0 |\n| good | 1 |" in own
+    assert "| excess loss, good | -1 |\n| excess loss, bad | – |" in own
+
+
+def finish(store, experiment, series):
+    key = store.add(experiment.quick.task, 0, f"{experiment.name}:quick")
+    with store.claim(key) as claim:
         claim.finish(series=series, status="finished", sentence="")
-    found = summarize([experiment("wen2023/fig1a"), scaling], "quick", store)
-    training, own = markdown(found).split("\n\n")
-    assert "| test error |" in training
-    assert own.splitlines()[0].endswith("| excess loss, bad | time a run | as expected |")
-    assert "| 100 | 0 | 1 | 0.5 | 2 | 0.5 | 1 | -1 | – |" in own

@@ -99,7 +99,7 @@ def _spread(values: Sequence[float]) -> Spread | None:
 
 def markdown(summaries: Iterable[Summary]) -> str:
     """A row an experiment, what was measured and whether it is what was expected; a table for each
-    kind of measures."""
+    kind of measures. A table of one experiment is turned on its side."""
     tables = groupby(summaries, key=_columns)
     return "\n".join(_table(columns, rows) for columns, rows in tables)
 
@@ -111,16 +111,19 @@ def _columns(s: Summary) -> tuple[str, ...]:
 def _table(columns: Sequence[str], summaries: Iterable[Summary]) -> str:
     told = [name.replace("_", " ") for name in columns]
     names = ["panel", "claim", "seeds", *told, "time a run", "as expected"]
-    head = [_line(names), "| --- " * len(names) + "|"]
-    return "\n".join([*head, *(_row(s, columns) for s in summaries)]) + "\n"
+    table = [names, *(_row(s, columns) for s in summaries)]
+    if len(table) == 2:
+        table = [list(line) for line in zip(*table, strict=True)]
+    rule = "| --- " * len(table[0]) + "|"
+    return "\n".join([_line(table[0]), rule, *map(_line, table[1:])]) + "\n"
 
 
-def _row(s: Summary, columns: Sequence[str]) -> str:
+def _row(s: Summary, columns: Sequence[str]) -> list[str]:
     cells = [_cell(s.measured.get(name)) for name in columns]
     trouble = ", ".join(f"{n} {status}" for status, n in s.statuses.items() if status != "finished")
     seeds = f"{s.seeds} ({trouble})" if trouble else f"{s.seeds}"
     panel = s.experiment.partition("/")[2]
-    return _line([panel, s.claim, seeds, *cells, f"{s.seconds:.0f} s", _verdict(s)])
+    return [panel, s.claim, seeds, *cells, f"{s.seconds:.0f} s", _verdict(s)]
 
 
 def _line(cells: Sequence[str]) -> str:
