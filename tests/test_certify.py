@@ -11,6 +11,7 @@ import flattest as ft
 from flattest.bounds import flatness_ratio
 from flattest.cli import main
 from flattest.constructions import certify, memorizer, sim_ln_generalizer, xor_generalizer
+from flattest.constructions.certification import differentiable
 from flattest.parameters import Network, load_network, load_params, model_of, save_network
 
 DATA = ft.xor(n=12, d=5, seed=0, distinct=True)
@@ -47,6 +48,80 @@ def test_a_generalizer_is_certified_flattest_and_right_everywhere():
     network = _network(xor_generalizer)
     found = certify(network.model, network.params, DATA)
     assert (found.flattest, found.memorizing, found.test_error.value) == (True, False, 0.0)
+
+
+def test_a_network_at_its_kink_has_no_hessian_and_is_not_flattest():
+    """A fifth neuron that is 0 on all data: σ′(0) = 0 leaves it out of the trace, L does not."""
+    network = _network(xor_generalizer, width=5)
+    params = {name: value.copy() for name, value in network.params.items()}
+    params["b1"][4], params["W2"][4] = 0.0, 100.0
+    found = certify(network.model, params, DATA)
+    assert (found.interpolates, found.ratio) == (True, pytest.approx(1))
+    assert not found.differentiable
+    assert not found.flattest
+    bent = {e: params | {"b1": params["b1"] + [0, 0, 0, 0, e]} for e in (-1e-3, 0.0, 1e-3)}
+    loss = {
+        e: np.mean((ft.predict(network.model, p, DATA.x, DATA.x) - DATA.y) ** 2)
+        for e, p in bent.items()
+    }
+    assert (loss[1e-3] - 2 * loss[0.0] + loss[-1e-3]) / 1e-6 > 100 * found.trace
+
+
+def integer_network(rng, depth, activation, norm):
+    """Weights in {−1, 0, 1} on the hypercube, so that pre-activations are often exactly 0."""
+    model = ft.MLP(4, depth=depth, bias=True, activation=activation, norm=norm)
+    params = {name: rng.integers(-1, 2, shape) * 1.0 for name, shape in model.shapes(3).items()}
+    return model, params, rng.choice([-1.0, 1.0], (3, 3))
+
+
+def largest_jump(model, params, x, rng):
+    """Of one-sided derivatives of f(x_i) along random directions."""
+    h, jump = 1e-6, 0.0
+    for _ in range(6):
+        along = {name: rng.normal(size=value.shape) for name, value in params.items()}
+        up, at, down = (
+            np.asarray(model.apply({k: params[k] + s * along[k] for k in params}, x, x))
+            for s in (h, 0.0, -h)
+        )
+        jump = max(jump, np.abs(up - 2 * at + down).max() / h)
+    return jump
+
+
+@pytest.mark.parametrize(
+    ("depth", "activation", "norm"),
+    [
+        (2, "relu", None),
+        (2, "leaky_relu:0.1", None),
+        (2, "softplus", None),
+        (2, "relu", "sim_bn"),
+        (2, "relu", "sim_ln"),
+        (3, "relu", None),
+        (4, "leaky_relu:0.1", None),
+    ],
+)
+def test_kinks_are_where_one_sided_derivatives_differ(depth, activation, norm):
+    """Deeper networks may be smooth though a unit is at its kink, where paths cancel: then the
+    check errs on the safe side."""
+    rng, seen = np.random.default_rng(depth), set()
+    for _ in range(60):
+        model, params, x = integer_network(rng, depth, activation, norm)
+        smooth = bool(largest_jump(model, params, x, rng) < 1e-3)
+        found = differentiable(model, params, x)
+        assert found == smooth if depth == 2 else found <= smooth
+        seen.add(found)
+    assert seen == ({True} if activation == "softplus" else {True, False})
+
+
+def test_interpolation_is_relative_to_the_largest_label():
+    """Labels of 1e-11: the wrong sign on every point is no interpolation, the right one is."""
+    small = ft.Dataset(DATA.x, 1e-11 * DATA.y)
+    built = memorizer(small)
+    assert certify(built.model, built.params, small).flattest
+    wrong = certify(built.model, built.params | {"W2": -built.params["W2"]}, small)
+    assert wrong.interpolation_error < 1e-10
+    assert not wrong.interpolates
+    assert not wrong.memorizing
+    assert not wrong.flattest
 
 
 def test_parameters_that_do_not_interpolate_are_not_flattest_whatever_their_trace():

@@ -383,3 +383,26 @@ def test_bad_input_is_refused_in_one_sentence(build, sentence):
 
 def test_the_registry_holds_every_construction():
     assert {build for build, _, _ in CASES.values()} == set(CONSTRUCTIONS.values())
+
+
+@pytest.mark.parametrize(
+    "built",
+    [
+        lambda: ft.sim_ln_memorizer(XOR, r=2.0),
+        lambda: ft.sim_ln_generalizer(XOR, r=-1.0),
+        lambda: ft.memorizer(XOR, depth=3, off_diagonal=0.0),
+    ],
+    ids=["f = 2y", "f = -y", "at its kink"],
+)
+def test_a_met_bound_certifies_nothing_that_does_not_interpolate_or_has_no_hessian(built):
+    certificate = built().certificate
+    assert certificate.gap == pytest.approx(0, abs=1e-9)
+    assert not certificate.holds
+    assert str(certificate).endswith("FAILS: infeasible")
+
+
+@pytest.mark.parametrize("thickness", [1.0, 1e-3, 1e-6, 1e-9])
+def test_the_points_of_a_thin_parabola_are_extreme_and_those_of_a_line_are_not(thickness):
+    u = np.linspace(0, 1, 12)
+    assert is_extreme(np.column_stack([u, thickness * u**2])).all()
+    assert is_extreme(np.column_stack([u, thickness * u])).sum() == 2

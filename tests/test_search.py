@@ -127,3 +127,30 @@ def test_a_bad_interpolator_is_sought_from_several_starts(monkeypatch):
     assert np.abs(ft.predict(model, params, data.x, data.x) - data.y).max() <= 1e-10
     assert len(starts) == 3
     assert not np.allclose(starts[0], starts[1])
+
+
+@pytest.mark.parametrize("activation", ["softplus", "leaky_relu:0.1", "quadratic"])
+def test_sim_bn_is_searched_over_interpolators_with_other_activations(activation):
+    """A larger first layer changes no output only where σ is homogeneous, and a neuron that is
+    negative on all data has statistics unless σ is the ReLU."""
+    data = ft.complete_xor(n=N, d=D, seed=3)
+    model = ft.MLP(2 * WIDTH, bias=True, norm="sim_bn", activation=activation)
+    found = search_flattest(model, data, steps=30)
+    assert found.start.interpolation_error <= 1e-10
+    assert found.end.interpolation_error <= 1e-10
+    np.testing.assert_allclose(ft.predict(model, found.params, data.x, data.x), data.y, atol=1e-9)
+    assert found.end.sharpness < found.start.sharpness
+
+
+@pytest.mark.parametrize("size", [1e-3, 1e6])
+def test_interpolation_is_relative_to_the_largest_target(xor, size):
+    data = ft.Dataset(xor.x, size * xor.y)
+    found = search_flattest(ft.MLP(40, bias=True), data, steps=10)
+    f = ft.predict(ft.MLP(40, bias=True), found.params, data.x, data.x)
+    assert found.end.interpolation_error <= 1e-10
+    np.testing.assert_allclose(f, data.y, rtol=1e-10)
+
+
+def test_labels_that_drown_in_rounding_are_not_called_interpolated(xor):
+    with pytest.raises(ft.FlattestError, match="No interpolator was found"):
+        search_flattest(ft.MLP(40, bias=True), ft.Dataset(xor.x, 1e-13 * xor.y), steps=10)

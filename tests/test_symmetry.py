@@ -165,3 +165,21 @@ def test_unknown_measures_and_unbounded_traces_are_refused():
     far = Dataset(data.x, data.y + 100 * np.sign(params["W2"][0]))
     with pytest.raises(FlattestError, match="unbounded below"):
         flattest_rescaling(model, params, far)
+
+
+@pytest.mark.parametrize(
+    ("activation", "w", "a"), [("quadratic", 1.0, 1.0), ("relu", 1e153, 1e-163)]
+)
+def test_an_orbit_without_a_flattest_member_is_refused(activation, w, a):
+    """Away from an interpolator σ″ can cancel the inner mass, and squares can underflow."""
+    model, params = MLP(1, activation=activation), {"W1": [[w]], "W2": [a]}
+    data = Dataset([[1.0]], [3.0 if activation == "quadratic" else 1e-10])
+    with pytest.raises(FlattestError, match="no minimum over its scale"):
+        flattest_rescaling(model, params, data)
+
+
+@pytest.mark.parametrize("scales", [[-1.0, 2.0], [np.nan, 2.0], [0.0, 2.0], [1.0]])
+def test_scales_that_would_change_the_function_are_refused(scales):
+    model = MLP(2)
+    with pytest.raises(FlattestError, match="scale"):
+        rescaled(model, {"W1": np.ones((2, 1)), "W2": np.ones(2)}, scales)

@@ -111,6 +111,9 @@ class MLP(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="mlp"):
             raise FlattestError(f"norm {self.norm!r} is defined for depth 2, not {self.depth}.")
         if not self.epsilon > 0:
             raise FlattestError(f"Sim-LN's epsilon must be positive, not {self.epsilon!r}.")
+        # NumPy's integers cannot be written to a spec.
+        msgspec.structs.force_setattr(self, "width", int(self.width))
+        msgspec.structs.force_setattr(self, "depth", int(self.depth))
         self._pin_activation()
 
     def _pin_activation(self) -> None:

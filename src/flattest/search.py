@@ -18,7 +18,7 @@ from jax.flatten_util import ravel_pytree
 
 from flattest.activations import Activation, activation
 from flattest.constructions.wen2023 import distinct_inputs
-from flattest.data import Dataset
+from flattest.data import Dataset, require_dataset
 from flattest.errors import FlattestError
 from flattest.losses import Loss, zero_one_error
 from flattest.losses import loss as resolve_loss
@@ -35,8 +35,9 @@ _GOAL = 1e-13
 class Endpoint:
     """An interpolator as the search sees it.
 
-    `sharpness` is Tr ∇²L, `interpolation_error` is max |f(x_i) − target_i|, the test error is the
-    zero-one error over the distribution's population (NaN for data that come without one).
+    `sharpness` is Tr ∇²L, `interpolation_error` is max |f(x_i) − target_i| as a share of the
+    largest target, the test error is the zero-one error over the distribution's population (NaN for
+    data that come without one).
     """
 
     sharpness: float
@@ -74,9 +75,11 @@ def search_flattest(
     the outputs' Jacobian J, and each step is retracted onto f(x_i) = target_i by Gauss–Newton.
     The number of points at which a ReLU is active has no gradient, so the sharpness that is
     descended is that of the network with τ·softplus(·/τ), τ running through `smoothing`; the
-    constraint and all that is reported use the network itself. For Sim-BN it descends the limit
-    of the trace under W1, b1 → ∞, which changes no output, and scales the result up at the end.
+    constraint and all that is reported use the network itself. For Sim-BN with a homogeneous σ it
+    descends the limit of the trace under W1, b1 → ∞, which changes no output, and scales the result
+    up at the end.
     """
+    require_dataset(data)
     problem = _Problem(model, data, resolve_loss(loss))
     theta = _interpolator(problem, start)
     start_point, history, status = problem.endpoint(theta), [], "budget"
@@ -98,6 +101,7 @@ def interpolate(
     model: MLP, data: Dataset, start: Params | int = 0, loss: "str | Loss" = "mse"
 ) -> Params:
     """An interpolator of `data`, by Gauss–Newton from `start` (parameters, or a seed)."""
+    require_dataset(data)
     problem = _Problem(model, data, resolve_loss(loss))
     return problem.numpy(_interpolator(problem, start))
 
@@ -110,6 +114,7 @@ def bad_interpolator(
     A memorizer-like start where no memorizer exists: it answers −y off the training set wherever
     it was told to. Gauss–Newton may miss from one initialization, so several are tried.
     """
+    require_dataset(data)
     if data.distribution is None:
         raise FlattestError("A bad interpolator needs data that know their distribution.")
     x, y = data.distribution.sample(generator(seed, "wrong labels"), wrong)
@@ -135,12 +140,14 @@ class _Problem:
         points, target = distinct_inputs(data, loss)
         self.model, self.data, self.loss = model, data, loss
         self.constrained_x, self.target = jnp.asarray(points.x), jnp.asarray(target)
+        self.scale = float(np.abs(target).max()) or 1.0
         self.weight = jnp.asarray(loss.curvature(loss.target(data.y) * 1.0, data.y)) / data.n
         self.train_x = jnp.asarray(data.x if train_x is None else train_x)
         self.x = jnp.asarray(data.x)
         example = {name: jnp.zeros(shape) for name, shape in model.shapes(data.d).items()}
         _, self.unflatten = ravel_pytree(example)
         self.smooths = model.activation == "relu" and model.norm != "sim_bn"
+        self.inflates = model.norm == "sim_bn" and model.sigma.homogeneity is not None
         self.outputs = jax.jit(self._outputs)
         self.jacobian = jax.jit(jax.jacrev(self._outputs))
         self.trace = jax.jit(partial(self._trace, model, None))
@@ -178,7 +185,7 @@ class _Problem:
 
     def _descended(self, theta, tau):
         """What the search descends: see `search_flattest`."""
-        if self.model.norm == "sim_bn":
+        if self.inflates:
             return self._trace(self.model, ("gamma", f"W{self.model.depth}"), theta)
         smooth = _Smoothed.of(self.model, tau) if self.smooths else self.model
         return self._trace(smooth, None, theta)
@@ -193,27 +200,28 @@ class _Problem:
 
         def unfinished(state):
             _, residual, count = state
-            return (jnp.abs(residual).max() > _GOAL) & (count < 8)
+            return (jnp.abs(residual).max() > _GOAL * self.scale) & (count < 8)
 
         start = theta + size * direction
         state = (start, self.target - self._outputs(start), 0)
         theta, residual, _ = jax.lax.while_loop(unfinished, correct, state)
         value, gradient = jax.value_and_grad(self._descended)(theta, tau)
         J = jax.jacrev(self._outputs)(theta)
-        error = jnp.abs(residual).max()
+        error = jnp.abs(residual).max() / self.scale
         return _Point(theta, error, value, _tangent(J, gradient), _tangent(J, direction))
 
     def error(self, theta) -> float:
-        return float(jnp.abs(self.outputs(theta) - self.target).max())
+        """max |f(x_i) − target_i| / max |target_i|."""
+        return float(jnp.abs(self.outputs(theta) - self.target).max()) / self.scale
 
     def inflated(self, theta) -> Params:
-        """The parameters; Sim-BN's first layer at a large scale, which changes no output and
-        takes the sharpness from W1 and b1, and without neurons that are active on no training
-        input: these have no statistics, so that Sim-BN is not defined off the training set."""
+        """The parameters; Sim-BN's first layer at a large scale where that changes no output and
+        takes the sharpness from W1 and b1, and without neurons that are 0 on every training input:
+        these have no statistics, so that Sim-BN is not defined off the training set."""
         params = self.numpy(theta)
-        if self.model.norm != "sim_bn":
+        if not self.inflates:
             return params
-        defined = (np.asarray(self.model.first_layer(params, self.train_x)) > 0).any(0)
+        defined = (np.asarray(self.model.first_layer(params, self.train_x)) != 0).any(0)
         factors = {"W1": _INFLATION, "b1": _INFLATION, "gamma": defined, "W2": defined}
         return {name: value * factors.get(name, 1.0) for name, value in params.items()}
 
@@ -264,7 +272,7 @@ def _retract(problem: _Problem, theta, iterations: int):
     residual = problem.target - problem.outputs(theta)
     norm = float(jnp.linalg.norm(residual))
     for _ in range(iterations):
-        if norm <= _GOAL * max(1.0, float(jnp.linalg.norm(problem.target))):
+        if norm <= _GOAL * (float(jnp.linalg.norm(problem.target)) or 1.0):
             break
         step = _least_norm(problem.jacobian(theta), residual)
         for halving in range(12):
@@ -294,8 +302,8 @@ def _tangent(J, vector):
 
 
 class _Point(NamedTuple):
-    """A point on the interpolators: its error, the value descended, that value's tangent gradient
-    g, and the direction it was reached by, carried into its tangent space."""
+    """A point on the interpolators: its relative error, the value descended, that value's tangent
+    gradient g, and the direction it was reached by, carried into its tangent space."""
 
     theta: jax.Array
     error: jax.Array

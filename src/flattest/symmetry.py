@@ -11,7 +11,7 @@ import numpy as np
 
 from flattest.activations import activation
 from flattest.certificate import Certificate
-from flattest.data import Dataset
+from flattest.data import Dataset, require_dataset
 from flattest.errors import FlattestError, unknown
 from flattest.losses import loss as resolve_loss
 from flattest.models import MLP, Params
@@ -55,6 +55,7 @@ def flattest_rescaling(model: MLP, params: Params, data: Dataset, loss="mse", me
     """
     if measure not in _MINIMIZERS:
         raise unknown("measure of flatness", measure, _MINIMIZERS)
+    require_dataset(data)
     check_rescalable(model, params, data)
     return _MINIMIZERS[measure](model, params, data, resolve_loss(loss))
 
@@ -75,9 +76,10 @@ def check_rescalable(model: MLP, params: Params, data: Dataset) -> float:
 def rescaled(model: MLP, params: Params, scales) -> Params:
     """The parameters after (w_j, b1_j) → b_j (w_j, b1_j), a_j → b_j^{−c} a_j.
 
-    A scale of 0, the limit for a neuron with a_j = 0, leaves a_j at 0.
+    A scale of 0 is the limit for a neuron with a_j = 0, and stays so.
     """
     b = np.asarray(scales, np.float64)
+    _check_scales(b, np.asarray(params["W2"]))
     inverse = np.divide(1.0, b, out=np.zeros_like(b), where=b > 0)
     new = {name: np.asarray(value, np.float64) for name, value in params.items()}
     new["W1"] = b[:, None] * new["W1"]
@@ -85,6 +87,15 @@ def rescaled(model: MLP, params: Params, scales) -> Params:
         new["b1"] = b * new["b1"]
     new["W2"] = inverse**model.homogeneity * new["W2"]
     return new
+
+
+def _check_scales(b: np.ndarray, a: np.ndarray) -> None:
+    if b.shape != a.shape:
+        raise FlattestError(f"There must be a scale for each of {a.size} neurons, not {b.shape}.")
+    wrong = ~np.isfinite(b) | (b < 0) | ((b == 0) & (a != 0))
+    if wrong.any():
+        j = int(np.argmax(wrong))
+        raise FlattestError(f"The scale of neuron {j} must be positive and finite, not {b[j]}.")
 
 
 @dataclass(frozen=True)
@@ -168,7 +179,7 @@ def orbit_weights(W1, x, name: str) -> np.ndarray:
 def _least_trace(model: MLP, params: Params, data: Dataset, loss) -> Rescaling:
     """Lemma 3: S(b) is separable and convex in log b, so stationarity is optimality."""
     start = masses(model, params, data, loss)
-    _check_bounded(start)
+    _check_attained(start, np.asarray(params["W2"]))
     scales = start.optimal_scales()
     params = rescaled(model, params, scales)
     reached = masses(model, params, data, loss)
@@ -177,18 +188,24 @@ def _least_trace(model: MLP, params: Params, data: Dataset, loss) -> Rescaling:
     return Rescaling("trace", scales, params, start.least(), start.trace(), certificate)
 
 
-def _check_bounded(masses: Masses) -> None:
-    if (masses.B < 0).any():
-        j = int(np.argmin(masses.B))
+def _check_attained(masses: Masses, a: np.ndarray) -> None:
+    """Refuses an orbit over which the trace has no minimum; neurons with a_j = 0 go to 0."""
+    below, outer = masses.B < 0, (masses.A == 0) & (masses.B > 0)
+    inner = (masses.B == 0) & (masses.A > 0) & (a != 0)
+    if below.any():
         raise FlattestError(
-            f"The trace is unbounded below in the scale of neuron {j}: away from an interpolator "
-            "the loss may curve down; train further."
+            f"The trace is unbounded below in the scale of neuron {int(np.argmin(masses.B))}: away "
+            "from an interpolator the loss may curve down; train further."
         )
-    if ((masses.A == 0) & (masses.B > 0)).any():
-        j = int(np.argmax((masses.A == 0) & (masses.B > 0)))
+    if outer.any():
         raise FlattestError(
-            f"Neuron {j} is 0 on all data with a slope that is not: the trace has no minimum over "
-            "its scale."
+            f"Neuron {int(np.argmax(outer))} is 0 on all data with a slope that is not: the trace "
+            "has no minimum over its scale."
+        )
+    if inner.any():
+        raise FlattestError(
+            f"The trace in the inner weights of neuron {int(np.argmax(inner))} is 0, or too small "
+            "for float64, while its outer weight is not: the trace has no minimum over its scale."
         )
 
 

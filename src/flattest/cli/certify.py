@@ -78,7 +78,7 @@ def command(
         network = Network(model, params, training, resolve_loss(loss or "mse"))
     found = certify(network.model, network.params, network.data, network.loss)
     if as_json:
-        print_json(asdict(found) | {"interpolates": found.interpolates, "flattest": found.flattest})
+        print_json(asdict(found) | {"flattest": found.flattest})
     else:
         console().print(table(network, found))
     return 0 if found.flattest else 1
@@ -91,6 +91,7 @@ def table(network: Network, found: Certification) -> Table:
         "network": ", ".join(f"{name} {value}" for name, value in settings(network.model)),
         "interpolation error": f"{found.interpolation_error:.3g}",
         "interpolates": "yes" if found.interpolates else "no, so the bound need not hold",
+        "has a Hessian": "yes" if found.differentiable else "no, a unit is at its kink on an input",
         "trace": f"{found.trace:.12g}",
         "lower bound": f"{bound.value:.12g} ({bound.reference})" if bound else "none is proven",
         "trace / bound": "none" if found.ratio is None else near_one(found.ratio),

@@ -8,6 +8,7 @@ from flattest.errors import FlattestError
 
 EASY_MARGIN = 1e-3
 LEAST_MARGIN = 1e-12
+PROGRAM_TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True)
@@ -61,30 +62,54 @@ def is_extreme(x: np.ndarray) -> np.ndarray:
 
 
 def widest_separation(x: np.ndarray, i: int) -> tuple[np.ndarray, float]:
-    """The linear program max ε s.t. w·(x_i − x_j) ≥ ε for j ≠ i, |w[k]| ≤ 1, with w then made a
-    unit vector and its margin measured anew; margin 0 means that x_i is not extreme."""
-    from scipy.optimize import linprog  # slow to import, and rarely needed
+    """A unit vector w and its margin min_{j≠i} w·(x_i − x_j); 0 means that x_i is not extreme.
 
-    n, d = x.shape
+    The linear program decides to its own tolerance. A margin below that is asked for again of
+    whitened inputs, whose convex hull has the same vertices and is not thin in any direction.
+    """
     differences = x[i] - np.delete(x, i, axis=0)
     scale = np.abs(differences).max()
     if scale == 0:
-        return np.zeros(d), 0.0
-    constraints = np.column_stack([-differences / scale, np.ones(n - 1)])
+        return np.zeros(x.shape[1]), 0.0
+    w, margin = _widest(differences, _program(differences / scale, i))
+    if margin > PROGRAM_TOLERANCE * scale:
+        return w, margin
+    stretch = _whitening(x)
+    thin, thin_margin = _widest(differences, stretch @ _program(differences @ stretch, i))
+    return (thin, thin_margin) if thin_margin > margin else (w, margin)
+
+
+def _program(differences: np.ndarray, i: int) -> np.ndarray:
+    """w of the linear program max ε s.t. w·(x_i − x_j) ≥ ε for j ≠ i, |w[k]| ≤ 1."""
+    from scipy.optimize import linprog  # slow to import, and rarely needed
+
+    others, d = differences.shape
     solution = linprog(
         np.append(np.zeros(d), -1.0),
-        A_ub=constraints,
-        b_ub=np.zeros(n - 1),
+        A_ub=np.column_stack([-differences, np.ones(others)]),
+        b_ub=np.zeros(others),
         bounds=[(-1, 1)] * d + [(0, None)],
         method="highs",
     )
     if not solution.success:
         raise FlattestError(f"The linear program for input x[{i}] failed: {solution.message}")
-    norm = np.linalg.norm(solution.x[:d])
+    return solution.x[:d]
+
+
+def _widest(differences: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, float]:
+    """w made a unit vector, and its margin measured anew."""
+    norm = np.linalg.norm(w)
     if norm == 0:
-        return np.zeros(d), 0.0
-    w = solution.x[:d] / norm
-    return w, float((differences @ w).min())
+        return w, 0.0
+    return w / norm, float((differences @ (w / norm)).min())
+
+
+def _whitening(x: np.ndarray) -> np.ndarray:
+    """A such that the rows of x A have the identity as their covariance, (d, rank)."""
+    centred = x - x.mean(axis=0)
+    _, sizes, directions = np.linalg.svd(centred, full_matrices=False)
+    kept = sizes > np.finfo(float).eps * max(x.shape) * sizes[0]
+    return directions[kept].T * (np.sqrt(len(x)) / sizes[kept])
 
 
 def _likely_directions(x: np.ndarray) -> list[np.ndarray]:

@@ -17,6 +17,7 @@ import numpy as np
 
 from flattest.bounds import lower_bound, targets
 from flattest.certificate import Certificate
+from flattest.constructions.certification import differentiable, interpolates
 from flattest.constructions.circle import bumps_and_plateaus
 from flattest.constructions.extreme import Separation, separate
 from flattest.data import Dataset, require_dataset
@@ -300,9 +301,8 @@ def no_bias_xor(
     params = _padded(model, {"W1": b[:, None] * W1, "W2": W2 / b}, data.d)
     kappa = float(np.min(resolve_loss(loss).curvature(t * data.y, data.y)))
     least = 2 * kappa * float(np.abs(W2) @ np.sqrt(A * B))
-    value = float(trace(model, params, data, loss))
     claim = "wen2023 A.2.4, flattest in its rescaling orbit"
-    return Construction(model, params, Certificate(claim, value, least))
+    return Construction(model, params, _certificate(claim, model, params, data, loss, least))
 
 
 class _Points(NamedTuple):
@@ -369,8 +369,8 @@ def _one_hot_layer(points, by: Separation, u: np.ndarray, t: np.ndarray, d: int)
 
 def _check_resolution(margin: np.ndarray, t: np.ndarray) -> None:
     """A pre-activation is u (1 ± 1e-16/margin), and so is the part t of the output that it makes:
-    refuse what would not interpolate to 1e-10."""
-    needed = RESOLUTION * np.abs(t) / max(1.0, float(np.abs(t).max()))
+    refuse what would not interpolate to 1e-10 of the largest target."""
+    needed = RESOLUTION * np.abs(t) / (np.abs(t).max() or 1.0)
     short = margin < needed
     if short.any():
         raise FlattestError(
@@ -397,5 +397,11 @@ def _padded(model: MLP, params: Params, d: int) -> Params:
 
 def _construction(claim: str, model: MLP, params: Params, data: Dataset, loss) -> Construction:
     params = _padded(model, params, data.d)
-    value, bound = float(trace(model, params, data, loss)), lower_bound(model, data, loss).value
-    return Construction(model, params, Certificate(claim, value, bound))
+    bound = lower_bound(model, data, loss).value
+    return Construction(model, params, _certificate(claim, model, params, data, loss, bound))
+
+
+def _certificate(claim: str, model: MLP, params: Params, data: Dataset, loss, least: float):
+    value = float(trace(model, params, data, loss))
+    feasible = interpolates(model, params, data, loss) and differentiable(model, params, data.x)
+    return Certificate(claim, value, least, feasible=feasible)

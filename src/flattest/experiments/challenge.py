@@ -52,6 +52,11 @@ class Challenge(Computed, frozen=True, tag="challenge"):
         if params is None:
             params, start = self._search(data, seed)
         found = certify(self.model, params, data, self.loss)
+        if not found.interpolates:
+            raise FlattestError(
+                f"The challenge ended at a network that misses a target by "
+                f"{found.interpolation_error:.1e} and so is no interpolator; a wider one may do."
+            )
         return start | {
             "sharpness": found.trace,
             "bound": np.nan if found.bound is None else found.bound.value,
@@ -72,7 +77,8 @@ class Challenge(Computed, frozen=True, tag="challenge"):
 
 def known_memorizer(model: MLP, data: Dataset, loss: Loss) -> Params | None:
     """The memorizer of Theorem 4.1 or 5.1 where the network and the inputs admit one, else None."""
-    if model.activation != "relu" or not model.bias or model.norm not in MEMORIZERS:
+    plain = model.activation == "relu" and model.bias and not model.output_bias
+    if not plain or model.norm not in MEMORIZERS:
         return None
     shape: dict[str, Any] = (
         {"depth": model.depth} if model.norm is None else {"epsilon": model.epsilon}

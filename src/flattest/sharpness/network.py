@@ -21,7 +21,7 @@ def row_dots(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 def blocks_of(model: MLP, params: Params) -> dict[str, np.ndarray]:
     """θ in float64 and in the layout above, whatever order the names came in."""
-    theta = {k: np.asarray(params[k], np.float64) for k in model.shapes(params["W1"].shape[1])}
+    theta = {k: np.asarray(params[k], np.float64) for k in model.shapes(np.shape(params["W1"])[1])}
     first = theta.pop("W1")
     return {"first": np.column_stack([first, theta.pop("b1")]) if model.bias else first} | theta
 
