@@ -132,6 +132,20 @@ def test_no_random_rescaling_changes_the_least_trace(name):
     assert two.least == pytest.approx(one.least, rel=1e-8)
 
 
+@pytest.mark.parametrize("output_bias", [False, True])
+@pytest.mark.parametrize("depth", [2, 3])
+def test_no_large_rescaling_drowns_the_least_trace_in_rounding_errors(depth, output_bias):
+    model, data = ft.MLP(8, bias=True, depth=depth, output_bias=output_bias), cases.data()
+    p, last = cases.params(model, data), f"W{depth}"
+    one = ft.measure(model, p, data)
+    for factor in (1e-10, 1e10):
+        other = p | {"W1": p["W1"] * factor, "b1": p["b1"] * factor, last: p[last] / factor}
+        two = ft.measure(model, other, data)
+        assert two.trace > 1e15 * one.trace
+        assert two.least == pytest.approx(one.least, rel=1e-9)
+        assert two.least_lower_bound == pytest.approx(one.least, rel=1e-9)
+
+
 PLAIN = [
     ("bias", "relu", "mse"),
     ("output_bias", "leaky_relu:0.1", "logistic"),

@@ -187,6 +187,19 @@ def test_no_random_rescaling_changes_the_least_trace(name):
     assert two.least == pytest.approx(one.least, rel=1e-8)
 
 
+@pytest.mark.parametrize("factor", [1e-10, 1e10])
+def test_no_large_rescaling_drowns_the_least_trace_in_rounding_errors(factor):
+    module, x, y, loss = case("4-layer")
+    other = copy.deepcopy(module)
+    with torch.no_grad():
+        for p in other[0].parameters():
+            p *= factor
+        other[2].weight /= factor
+    one, two = (ft.torch.measure(m, (x, y), loss) for m in (module, other))
+    assert two.trace > 1e15 * one.trace
+    assert two.least == pytest.approx(one.least, rel=1e-9)
+
+
 @pytest.mark.parametrize("loss", ["mse", "half_mse", "logistic"])
 @pytest.mark.parametrize("architecture", PLAIN)
 def test_twins_of_plain_networks_measure_alike(architecture, loss):

@@ -120,7 +120,6 @@ def flattest(units: Units, diagonal: Mapping[str, np.ndarray]) -> Flattest:
         name: Ends(component[end.target], component[end.source]) for name, end in units.ends.items()
     }
     masses = {name: _moving(diagonal[name], end) for name, end in ends.items()}
-    whole = sum(float(np.sum(entries)) for entries in diagonal.values())
     smallest = min(float(np.min(mass, initial=0)) for mass in masses.values())
     if smallest < 0:
         raise Unbounded
@@ -132,7 +131,8 @@ def flattest(units: Units, diagonal: Mapping[str, np.ndarray]) -> Flattest:
         beta[groups.members(name)] = values
     factors = {name: beta[end.target] / beta[end.source] for name, end in ends.items()}
     per_layer = {name: float(np.sum(diagonal[name] / factors[name] ** 2)) for name in ends}
-    return Flattest(found, whole - found.original, factors, per_layer)
+    constant = sum(_unmoved(diagonal[name], end) for name, end in ends.items())
+    return Flattest(found, constant, factors, per_layer)
 
 
 def _moving(entries: np.ndarray, end: Ends) -> np.ndarray:
@@ -140,6 +140,16 @@ def _moving(entries: np.ndarray, end: Ends) -> np.ndarray:
     scale = np.abs(entries).max(initial=0)
     clean = np.where((entries < 0) & (entries > -_ROUNDING * scale), 0.0, entries)
     return np.where(end.target != end.source, clean, 0.0)
+
+
+def _unmoved(entries: np.ndarray, end: Ends) -> float:
+    """The sum of the entries that no rescaling changes.
+
+    Summed by themselves: the whole trace less what moves would have the whole's rounding error,
+    and rescalings make the whole as large as they like. So would the entries that `_moving` takes
+    for rounding errors, which are left out.
+    """
+    return float(np.sum(entries, where=end.target == end.source))
 
 
 @dataclass(frozen=True)
