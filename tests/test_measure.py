@@ -248,6 +248,44 @@ def test_units_that_cannot_be_rescaled_leave_the_trace_as_it_is():
     assert found.notes == ("no unit can be rescaled without changing the function",)
 
 
+def skipping(p, x):
+    return (jax.nn.relu(x @ p["W"]) + x) @ p["a"]
+
+
+def skipping_case():
+    W, a = weights((4, 4), (4,))
+    x, y = np.random.default_rng(4).normal(size=(5, 4)), np.ones(5)
+    x[0] = 0
+    return {"W": W, "a": a}, x, y
+
+
+def test_a_first_sample_of_zeros_invents_no_rescaling():
+    params, x, y = skipping_case()
+    first = ft.measure(skipping, params, (x, y))
+    last = ft.measure(skipping, params, (x[::-1], y))
+    assert first.least == pytest.approx(last.least, rel=1e-12)
+    assert first.least == pytest.approx(first.trace, rel=1e-12)
+    assert first.notes == last.notes == ("no unit can be rescaled without changing the function",)
+
+
+def test_rescalings_that_change_the_outputs_are_not_reported(monkeypatch):
+    monkeypatch.setattr(sys.modules["flattest.measure.jaxpr"], "_is_zero", lambda constant: True)
+    params, x, y = skipping_case()
+    found = ft.measure(skipping, params, (x, y))
+    assert found.least is None
+    assert found.rescaled is None
+    assert any("change its outputs" in note for note in found.notes)
+
+
+def test_outputs_that_cancel_to_0_have_a_least_trace_all_the_same():
+    W, a = weights((4, 3), (3,))
+    twice = {"W": np.hstack([W, 3 * W]), "a": np.concatenate([a, -a / 3])}
+    data = np.random.default_rng(4).normal(size=(5, 4)), np.ones(5)
+    found = ft.measure(lambda p, x: jax.nn.relu(x @ p["W"]) @ p["a"], twice, data)
+    assert np.abs(jax.nn.relu(data[0] @ twice["W"]) @ twice["a"]).max() < 1e-15
+    assert found.least < found.trace
+
+
 def test_gates_without_common_weights_are_still_exact():
     def gated(p, x):
         return (x @ p["V"]) * jax.nn.relu(x @ p["W"]) @ p["a"]

@@ -33,6 +33,11 @@ _DEGENERATE = (
 )
 # Outputs this near to their targets interpolate, so that bounds over interpolators apply.
 _INTERPOLATION = 1e-8
+_CHANGED = "the rescalings found in the function change its outputs on these data"
+# Rescaling may change outputs by what changing every weight by this part of itself would. Against
+# the outputs themselves, rounding errors could be large: terms may cancel, in a network of output
+# 0 all of them.
+_ALIKE = 1e-6
 
 
 def measure(
@@ -79,6 +84,8 @@ def measure(
     size = Size(p.size, p.samples, p.mean_loss())
     bound = _bound(function, p, data, loss)
     found, least = assemble(diagonal, structure.units, top, size, (), bound)
+    if least and not _keeps_outputs(p, least.factors, generator(seed, "measure/alike")):
+        found, least = assemble(diagonal, _CHANGED, top, size, (), bound)
     rescaled = _rescaled(params, least.factors) if least else None
     return replace(found, rescaled=rescaled, seconds=time.perf_counter() - start)
 
@@ -105,6 +112,20 @@ def _bound(function: Any, p: FunctionProblem, data: Any, loss: Any) -> Bound | N
         return None
     far = np.abs(np.asarray(p.outputs)[:, 0] - targets(kind, data.y)).max()
     return known_lower_bound(function, data, kind) if far <= _INTERPOLATION else None
+
+
+def _keeps_outputs(
+    p: FunctionProblem, factors: dict[str, np.ndarray], rng: np.random.Generator
+) -> bool:
+    """Whether f is the same on all the data with every weight multiplied by its factor."""
+    near = {name: 1 + _ALIKE * rng.normal(size=np.shape(leaf)) for name, leaf in p.leaves.items()}
+    return _change(p, factors) <= _change(p, near)
+
+
+def _change(p: FunctionProblem, factors: dict[str, np.ndarray]) -> float:
+    """max |f − f'| over the data, where every weight of f' is multiplied by its factor."""
+    moved = p.function({name: leaf * factors[name] for name, leaf in p.leaves.items()}, p.x)
+    return float(np.abs(np.asarray(moved).reshape(p.outputs.shape) - p.outputs).max())
 
 
 def _rescaled(params: Any, factors: dict[str, np.ndarray]) -> Any:

@@ -21,7 +21,10 @@ from flattest.measure.units import FIXED, Ends, NotFollowed, Structure, Units
 
 @dataclass(frozen=True)
 class Known:
+    """Its value here; one that `varies` was computed from x and is another for other samples."""
+
     value: Any
+    varies: bool = False
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ def structure_of(function: Callable, leaves: dict[str, Any], x) -> Structure:
     names = sorted(leaves)
     weights = [Weight(n, np.arange(np.size(leaves[n])).reshape(np.shape(leaves[n]))) for n in names]
     try:
-        (output,) = walk.run(jaxpr.jaxpr, jaxpr.consts, [*weights, Known(x)])
+        (output,) = walk.run(jaxpr.jaxpr, jaxpr.consts, [*weights, Known(x, varies=True)])
         walk.units.pin(walk.hidden(output).units)
     except NotFollowed as stop:
         return Structure(str(stop), exact=False, reason=walk.reason or str(stop))
@@ -93,7 +96,7 @@ class _Walk:
             closed = inner if hasattr(inner, "consts") else core.ClosedJaxpr(inner, ())
             return self.run(closed.jaxpr, closed.consts, inputs)
         if all(isinstance(v, Known) for v in inputs):
-            return _evaluated(equation, [v.value for v in inputs])
+            return _evaluated(equation, inputs)
         shapes = [variable.aval.shape for variable in equation.outvars]
         if all(isinstance(v, Known | Steps) for v in inputs):
             return [Steps(shape) for shape in shapes]
@@ -155,15 +158,17 @@ class _Walk:
         return units[0]
 
 
-def _evaluated(equation, values: list) -> list[Known]:
-    outputs = equation.primitive.bind(*values, **equation.params)
-    return [Known(v) for v in (outputs if equation.primitive.multiple_results else [outputs])]
+def _evaluated(equation, inputs: list[Known]) -> list[Known]:
+    outputs = equation.primitive.bind(*(v.value for v in inputs), **equation.params)
+    values = outputs if equation.primitive.multiple_results else [outputs]
+    return [Known(v, any(known.varies for known in inputs)) for v in values]
 
 
-def _is_zero(constant) -> bool:
-    # −∞ is what reductions and padding begin with; it takes part in no sum.
-    if isinstance(constant, Steps):
+def _is_zero(constant: Known | Steps) -> bool:
+    """Whether it is 0 for every sample: what comes from x may be 0 for this one alone."""
+    if isinstance(constant, Steps) or constant.varies:
         return False
+    # −∞ is what reductions and padding begin with; it takes part in no sum.
     value = np.asarray(constant.value, float)
     return bool(np.all((value == 0) | np.isneginf(value)))
 
