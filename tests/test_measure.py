@@ -363,6 +363,24 @@ def test_bad_input_is_refused_in_one_sentence(name):
     assert "\n" not in str(raised.value).strip()
 
 
+CLASSES = {
+    "too large": ([1, 2, 3], "The label 3 is none of the 3 classes"),
+    "negative": ([1, -100, 2], "The label -100 is none of the 3 classes"),
+    "real": ([0.0, 1.0, 2.0], "one integer label a sample; these are of type float64"),
+    "text": (["a", "b", "c"], "one integer label a sample"),
+    "one-hot": (np.eye(3, dtype=int), r"one integer label a sample.*shape \(3, 3\)"),
+}
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_labels_of_no_class_are_refused_in_one_sentence(name):
+    labels, sentence = CLASSES[name]
+    data = X, np.array(labels)
+    with pytest.raises(FlattestError, match=sentence) as raised:
+        ft.measure(lambda p, x: x @ p["w"], {"w": np.eye(4, 3)}, data, "cross_entropy")
+    assert "\n" not in str(raised.value).strip()
+
+
 def test_what_is_no_function_or_mixes_samples_is_refused():
     with pytest.raises(FlattestError, match="model or a function"):
         ft.measure(3, LINEAR, (X, Y))

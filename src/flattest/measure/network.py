@@ -120,6 +120,8 @@ def function_problem(function: Callable, params: Any, data: Any, loss: Any) -> F
     x, y = arrays_of(data)
     if is_named(loss):
         flattest_loss(loss).check_labels(y)
+    elif loss == "cross_entropy":
+        _check_integers(y)
     leaves, tree = named_leaves(params)
     names = list(leaves)
 
@@ -127,7 +129,11 @@ def function_problem(function: Callable, params: Any, data: Any, loss: Any) -> F
         return function(jax.tree.unflatten(tree, [values[name] for name in names]), x)
 
     found = FunctionProblem(of_leaves, leaves, jnp.asarray(x), jnp.asarray(y), sample_loss(loss))
-    _check(found)
+    _check_outputs(found)
+    if loss == "cross_entropy":
+        _check_classes(y, found.outputs.shape[1])
+    _check_loss(found)
+    _check_used(found)
     return found
 
 
@@ -200,7 +206,24 @@ def sample_loss(loss: Any) -> Callable[[Any, Any], Any]:
     return lambda f, y: jnp.reshape(loss(f, y), ())
 
 
-def _check(p: FunctionProblem) -> None:
+def _check_integers(y: np.ndarray) -> None:
+    if y.ndim != 1 or y.dtype.kind not in "iu":
+        raise FlattestError(
+            "cross_entropy takes one integer label a sample; these are of type "
+            f"{y.dtype} and shape {y.shape}."
+        )
+
+
+def _check_classes(y: np.ndarray, classes: int) -> None:
+    """JAX would read a label beyond the last class as the last, and one below 0 from the end."""
+    if (outside := y[(y < 0) | (y >= classes)]).size:
+        raise FlattestError(
+            f"The label {outside[0]} is none of the {classes} classes that the outputs stand for; "
+            f"cross_entropy takes labels from 0 to {classes - 1}."
+        )
+
+
+def _check_outputs(p: FunctionProblem) -> None:
     try:
         f, alone = p.outputs, p.function(p.leaves, p.x[:1])
     except FlattestError:
@@ -214,15 +237,18 @@ def _check(p: FunctionProblem) -> None:
             "The function's output for a sample depends on the rest of its batch; ∇²L is then not "
             "defined sample by sample."
         )
+
+
+def _check_loss(p: FunctionProblem) -> None:
     try:
         value = p.mean_loss()
     except Exception as error:  # Whatever the loss raises on these outputs and targets.
         raise FlattestError(
-            f"The loss fails on outputs {f.shape} and targets {p.y.shape}: {first_line(error)}."
+            f"The loss fails on outputs {p.outputs.shape} and targets {p.y.shape}: "
+            f"{first_line(error)}."
         ) from None
     if not np.isfinite(value):
         raise FlattestError("The loss is not a finite number on every sample.")
-    _check_used(p)
 
 
 def _check_used(p: FunctionProblem) -> None:
