@@ -197,6 +197,25 @@ def test_the_certified_bound_stands_beside_an_interpolator():
     assert ft.measure(network.model, moved, data).bound is None
 
 
+@pytest.mark.parametrize("scale", [1e-12, 1e12])
+def test_whether_a_network_interpolates_does_not_depend_on_the_scale_of_the_labels(scale):
+    plain = ft.xor(n=6, d=5, distinct=True)
+    network, data = ft.memorizer(plain), ft.Dataset(plain.x, plain.y * scale)
+    fitted = network.params | {"W2": network.params["W2"] * scale * (1 + 1e-10)}
+    found = ft.measure(network.model, fitted, data)
+    assert found.bound == pytest.approx(ft.lower_bound(network.model, data).value)
+    missed = network.params | {"W2": network.params["W2"] * scale * (1 + 1e-6)}
+    assert ft.measure(network.model, missed, data).bound is None
+
+
+def test_targets_of_0_are_interpolated_by_outputs_of_exactly_0():
+    model, plain = ft.MLP(3, output_bias=True), ft.ball(n=4, d=2)
+    data = ft.Dataset(plain.x, 0 * plain.y)
+    dead = {name: np.zeros(shape) for name, shape in model.shapes(2).items()}
+    assert ft.measure(model, dead, data).bound == pytest.approx(2)
+    assert ft.measure(model, dead | {"b_out": np.array(1e-12)}, data).bound is None
+
+
 def tied(p, x):
     return jax.nn.relu(jax.nn.relu(x @ p["W"]) @ p["W"]) @ p["a"]
 
