@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
@@ -45,6 +45,15 @@ def rescaled(couplings, seed):
             * (1.0 if c.source is None else beta[c.source] ** 2)
             / (1.0 if c.target is None else beta[c.target][:, None] ** 2),
         )
+        for c in couplings
+    ]
+
+
+def sparse(couplings, seed):
+    """The couplings without about a third of their masses."""
+    rng = np.random.default_rng(seed)
+    return [
+        Coupling(c.target, c.source, c.mass * (rng.uniform(size=c.mass.shape) < 0.7))
         for c in couplings
     ]
 
@@ -95,6 +104,37 @@ def test_mass_that_no_circulation_carries_vanishes_in_the_infimum():
 def test_a_point_that_is_not_balanced_is_not_certified():
     stopped = balance(network([4, 5, 5, 1], 1, spread=3.0), max_rounds=0)
     assert stopped.gap > 1e-3
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    widths=st.lists(st.integers(1, 3), min_size=3, max_size=12),
+    seed=st.integers(0, 10**6),
+    spread=st.sampled_from([1.0, 5.0, 20.0]),
+)
+@example(widths=[1, 2, 3, 1, 1, 3], seed=332, spread=20.0)
+@example(widths=[2, 1, 3, 1, 2, 1, 2, 2], seed=90, spread=20.0)
+def test_no_rescaling_is_flatter_than_the_bound_proved_at_any_point(widths, seed, spread):
+    couplings = sparse(network(widths, seed, spread), seed)
+    found = [balance(couplings, max_rounds=rounds) for rounds in (0, 1, 2, 100)]
+    least = min(each.value for each in found)
+    assert all(each.lower_bound <= least * (1 + 1e-12) for each in found)
+    assert all(each.lower_bound <= each.value for each in found)
+    assert found[-1].gap <= 1e-8
+
+
+@pytest.mark.parametrize("seed", [271, 738, 879, 2688, 3015])
+def test_masses_spread_over_60_decades_are_balanced_and_certified_at_depth_10(seed):
+    """Their smallest units carry so little that the circulation's solver does not see them."""
+    rng = np.random.default_rng(seed)
+    widths, names = [2, 3, 3, 1, 1, 3, 3, 1, 1, 3, 2], [None, *"abcdefghi", None]
+    couplings = []
+    for i, shape in enumerate(zip(widths[1:], widths[:-1], strict=True)):
+        mass = np.exp(20 * rng.normal(size=shape)) * (rng.uniform(size=shape) < 0.7)
+        couplings.append(Coupling(names[i + 1], names[i], mass))
+    least = balance([*couplings, Coupling("a", "a", np.exp(20 * rng.normal(size=(3, 3))))])
+    assert least.imbalance <= 1e-10
+    assert 0 <= least.gap <= 1e-9
 
 
 def test_unusable_masses_are_refused():

@@ -8,7 +8,8 @@ G_ab (the squared gradients, summed as the trace sums them) the trace over the o
 
 convex in t, with t = 0 on inputs, outputs and the constant that feeds biases. P is least where at
 every hidden unit incoming mass equals outgoing mass. Geometric-programming duality certifies it:
-every circulation w ≥ 0 (Σ w = 1, conserved at hidden units) proves P ≥ Π (G_e/w_e)^{w_e}.
+every circulation w ≥ 0 (Σ w = 1, conserved at hidden units) proves P ≥ Π (G_e/w_e)^{w_e}. Flows
+found in floating point conserve mass to rounding only, and the bound is weakened by what is left.
 """
 
 from collections.abc import Sequence
@@ -16,13 +17,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
+from scipy.sparse import coo_array, csr_array
+from scipy.sparse.csgraph import connected_components, dijkstra
 from scipy.sparse.linalg import LinearOperator, cg
 
 from flattest.errors import FlattestError
 
 Scales = dict[str, np.ndarray]
+_Reach = tuple[np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,8 @@ class Coupling:
 class Balance:
     """The flattest rescaling: the least trace, β by group, and what certifies it.
 
-    `lower_bound` is proved by a circulation, so value / lower_bound − 1 bounds the remaining gap;
+    `lower_bound` is proved by a flow (0 where none was found that proves more), so that
+    value / lower_bound − 1 bounds the remaining gap;
     `imbalance` is the largest |incoming − outgoing| mass of a unit relative to the trace.
     """
 
@@ -109,27 +112,34 @@ def _carried(couplings: list[Coupling]) -> list[Coupling]:
 
     Those are the masses between different strongly connected components of the graph of units.
     """
-    sizes = _group_sizes(couplings)
-    first = dict(zip(sizes, np.cumsum([1, *sizes.values()]), strict=False))
-    ends = [
-        (_nodes(c.target, c.mass.shape[0], first), _nodes(c.source, c.mass.shape[1], first))
-        for c in couplings
-    ]
-    used = [np.nonzero(c.mass) for c in couplings]
-    rows = np.concatenate([source[a] for (_, source), (_, a) in zip(ends, used, strict=True)])
-    columns = np.concatenate([target[b] for (target, _), (b, _) in zip(ends, used, strict=True)])
-    count = 1 + sum(sizes.values())
-    graph = coo_array((np.ones(len(rows), np.int8), (rows, columns)), shape=(count, count))
-    _, component = connected_components(graph, connection="strong")
+    ends = _ends(couplings)
+    _, component = connected_components(_graph(couplings), connection="strong")
     return [
         Coupling(c.target, c.source, c.mass * (component[target][:, None] == component[source]))
         for c, (target, source) in zip(couplings, ends, strict=True)
     ]
 
 
-def _nodes(group: str | None, size: int, first: dict[str, int]) -> np.ndarray:
-    """The graph's node numbers of a group's units; 0 for all that is fixed."""
-    return np.zeros(size, int) if group is None else first[group] + np.arange(size)
+def _graph(couplings: Sequence[Coupling]) -> csr_array:
+    """The graph of units, an edge from a to b with the sum of the masses G_ab; 0 is all fixed."""
+    ends = _ends(couplings)
+    used = [np.nonzero(c.mass) for c in couplings]
+    rows = np.concatenate([source[a] for (_, source), (_, a) in zip(ends, used, strict=True)])
+    columns = np.concatenate([target[b] for (target, _), (b, _) in zip(ends, used, strict=True)])
+    masses = np.concatenate([c.mass[there] for c, there in zip(couplings, used, strict=True)])
+    count = 1 + sum(_group_sizes(couplings).values())
+    return coo_array((masses, (rows, columns)), shape=(count, count)).tocsr()
+
+
+def _ends(couplings: Sequence[Coupling]) -> list[tuple[np.ndarray, np.ndarray]]:
+    """The graph's node numbers of each coupling's targets and sources; 0 for all that is fixed."""
+    sizes = _group_sizes(couplings)
+    first = dict(zip(sizes, np.cumsum([1, *sizes.values()]), strict=False))
+
+    def nodes(group: str | None, size: int) -> np.ndarray:
+        return np.zeros(size, int) if group is None else first[group] + np.arange(size)
+
+    return [(nodes(c.target, c.mass.shape[0]), nodes(c.source, c.mass.shape[1])) for c in couplings]
 
 
 def _scaled(couplings: Sequence[Coupling], t: Scales) -> list[Coupling]:
@@ -193,7 +203,10 @@ def _newton_step(masses: Sequence[Coupling], t: Scales) -> None:
     value, step = _total(scaled), 1.0
     while step > 1e-6:
         trial = {g: t[g] + step * direction[g] for g in t}
-        if _total(_scaled(masses, trial)) <= value + 1e-4 * step * slope:
+        # A step so long that masses overflow is refused like any other that is too long.
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            reached = _total(_scaled(masses, trial))
+        if reached <= value + 1e-4 * step * slope:
             t.update(trial)
             return
         step /= 2
@@ -216,13 +229,15 @@ def _laplacian_solve(couplings: Sequence[Coupling], right: Scales, rtol: float) 
         return product
 
     shape = (len(degree), len(degree))
-    v, _ = cg(
-        LinearOperator(shape, laplacian, dtype=np.float64),
-        np.concatenate(list(right.values())),
-        rtol=rtol,
-        maxiter=1000,
-        M=LinearOperator(shape, lambda r: r / degree, dtype=np.float64),
-    )
+    # Masses that underflow end the iteration in NaN: neither a step nor a flow, as callers check.
+    with np.errstate(divide="ignore", invalid="ignore"):
+        v, _ = cg(
+            LinearOperator(shape, laplacian, dtype=np.float64),
+            np.concatenate(list(right.values())),
+            rtol=rtol,
+            maxiter=1000,
+            M=LinearOperator(shape, lambda r: r / degree, dtype=np.float64),
+        )
     return {g: v[part] for g, part in slices.items()}
 
 
@@ -233,24 +248,64 @@ def _slices(groups: Scales) -> dict[Any, slice]:
 
 
 def _dual_value(masses: Sequence[Coupling], scaled: Sequence[Coupling]) -> float:
-    """Π (G_e/w_e)^{w_e} ≤ P for the circulation w near the scaled masses; 0 if none was found."""
-    flow = _circulation(scaled)
+    """The best bound below P that the scaled masses, or the circulation near them, prove.
+
+    The masses themselves prove more where the circulation is missed by more than they miss it.
+    """
+    reach = _reach(masses, scaled)
+    bounds = [_proved(scaled, flow, reach) for flow in (scaled, _circulation(scaled))]
+    # Rounding may leave the bound of a balanced point above its value.
+    return min(max(bounds), _total(scaled))
+
+
+def _proved(scaled: Sequence[Coupling], flow: Sequence[Coupling], reach: _Reach) -> float:
+    """A bound below P from any flow w ≥ 0, conserved or not.
+
+    With Σ w = 1 and r_u the outgoing less the incoming w of unit u, the inequality of weighted
+    means gives P(s) ≥ Π (G_e/w_e)^{w_e} exp(Σ r_u s_u) for every change s of t, G the scaled
+    masses. Only those with P(s) ≤ P(0) matter, and none of them moves a unit beyond its reach.
+    """
     total = _total(flow)
-    if total == 0 or any((c.mass < 0).any() for c in flow):
+    if not 0 < total < np.inf:
         return 0.0
-    exponent = 0.0
-    for c, w in zip(masses, flow, strict=True):
+    exponent = -_cost_of_imbalance(flow, reach) / total
+    for c, w in zip(scaled, flow, strict=True):
         used = w.mass > 0
         share = w.mass[used] / total
         exponent += float((share * np.log(c.mass[used] / share)).sum())
     return float(np.exp(exponent))
 
 
+def _cost_of_imbalance(flow: Sequence[Coupling], reach: _Reach) -> float:
+    """The largest −Σ r_u s_u, r_u the mass that unit u of `flow` gives away, s within reach."""
+    incoming, outgoing = _flows(flow)
+    surplus = np.concatenate([[0.0], *(outgoing[g] - incoming[g] for g in incoming)])
+    distance = np.where(surplus > 0, *reach)
+    moved = surplus != 0
+    return float(np.abs(surplus[moved]) @ distance[moved])
+
+
+def _reach(masses: Sequence[Coupling], scaled: Sequence[Coupling]) -> _Reach:
+    """How far each unit's t can fall, and rise, before P exceeds its value V at the scaled masses.
+
+    One edge already gives G_ab exp(s_a − s_b) ≤ V, that is s_a − s_b ≤ log(V/G_ab). Summed along
+    paths from and to a unit that is held, those are shortest paths. In a component without a fixed
+    unit any may be held: moving all of it changes nothing.
+    """
+    _, component = connected_components(_graph(masses), connection="strong")
+    _, held = np.unique(component, return_index=True)
+    graph = _graph(scaled)
+    graph.data = np.maximum(np.log(_total(scaled) / graph.data), 0)
+    fall, rise = (dijkstra(g, indices=held, min_only=True) for g in (graph, graph.T))
+    return fall, rise
+
+
 def _circulation(couplings: Sequence[Coupling]) -> list[Coupling]:
-    """The couplings with masses G_ab (1 + v_b − v_a) such that every hidden unit conserves mass.
+    """The couplings with masses G_ab (1 + v_b − v_a)⁺, v such that hidden units conserve mass.
 
     That is a Laplacian system whose right-hand side is the remaining imbalance, so near balance
-    the factors are near 1; the second round takes off the solver's own rounding.
+    the factors are near 1; the second round takes off the solver's own rounding. Far from balance
+    factors may be cut at 0, and masses of very different size leave the solver short of its goal.
     """
     for _ in range(2):
         incoming, outgoing = _flows(couplings)
@@ -265,4 +320,4 @@ def _circulation(couplings: Sequence[Coupling]) -> list[Coupling]:
 def _correction(c: Coupling, v: Scales) -> np.ndarray:
     gained = v[c.target][:, None] if c.target is not None else np.zeros((c.mass.shape[0], 1))
     lost = v[c.source][None, :] if c.source is not None else np.zeros((1, c.mass.shape[1]))
-    return 1 + gained - lost
+    return np.maximum(1 + gained - lost, 0)
