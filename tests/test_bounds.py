@@ -1,6 +1,7 @@
 """The bounds have the values of the papers, hold for every interpolator, and are met where they
 say so."""
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -266,3 +267,72 @@ def test_the_bound_with_an_output_bias_is_met_by_the_memorizer_of_shifted_labels
         built = ft.memorizer(ft.Dataset(data.x, data.y - b), depth=3)
         gaps.append(flatness_ratio(model, built.params | {"b_out": np.array(b)}, data))
     assert 1 - 1e-9 <= min(gaps) < 1.001
+
+
+def test_the_bound_with_an_output_bias_does_not_depend_on_how_far_the_labels_are_from_zero():
+    """Between labels 1e8 and 1e8 + 1 the best shift is halfway, to far less than 1e-8 of itself."""
+    data = ft.Dataset([[1.0, 1.0], [1.0, -1.0]], [1e8, 1e8 + 1])
+    model = ft.MLP(2, depth=3, bias=True, output_bias=True)
+    halfway = ft.memorizer(ft.Dataset(data.x, data.y - (1e8 + 0.5)), depth=3)
+    params = halfway.params | {"b_out": np.array(1e8 + 0.5)}
+    assert flatness_ratio(model, params, data) == pytest.approx(1, rel=1e-12)
+    assert lower_bound(model, data).attained
+
+
+OUTPUT_BIAS = {
+    "bias": ft.MLP(9, bias=True, output_bias=True),
+    "depth 7": ft.MLP(9, depth=7, output_bias=True),
+    "relu^3": ft.MLP(9, activation="relu^3", output_bias=True),
+    "sim-ln": ft.MLP(9, norm="sim_ln", epsilon=0.5, output_bias=True),
+    "sim-bn": ft.MLP(9, norm="sim_bn", output_bias=True),
+    "sim-bn, leaky": ft.MLP(9, norm="sim_bn", activation="leaky_relu", output_bias=True),
+}
+
+
+@pytest.mark.parametrize("model", OUTPUT_BIAS.values(), ids=OUTPUT_BIAS)
+@pytest.mark.parametrize("shift", [0.0, 1e9])
+@pytest.mark.parametrize("size", [1e-3, 1.0, 1e3])
+def test_no_shift_of_the_labels_goes_below_the_bound_and_some_shift_meets_it(model, shift, size):
+    rng, plain = np.random.default_rng(0), msgspec.structs.replace(model, output_bias=False)
+    for n in (1, 2, 5):
+        x, y = rng.normal(size=(n, 3)), size * rng.normal(size=n) + shift
+        bound = lower_bound(model, ft.Dataset(x, y)).value
+        shifts = np.unique([*(y - y[0]), *np.linspace(y.min() - y[0], y.max() - y[0], 1001)])
+        met = [2 + lower_bound(plain, ft.Dataset(x, y - y[0] - b)).value for b in shifts]
+        assert bound <= min(met) * (1 + 1e-12)
+        assert bound == pytest.approx(min(met), rel=1e-5)
+
+
+SIGNS = ft.Dataset([[1.0, 1.0, 1.0, 1.0], [1.0, -1.0, 1.0, -1.0]], [1.0, -1.0])
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        ft.MLP(4),
+        ft.MLP(4, output_bias=True),
+        ft.MLP(4, activation="quadratic"),
+        ft.MLP(4, activation="relu^3"),
+        ft.MLP(4, activation="softplus"),
+    ],
+    ids=["relu", "output bias", "quadratic", "relu^3", "softplus"],
+)
+def test_inputs_of_1e160_with_labels_of_1e_minus_160_have_the_bound_of_their_products(model):
+    data = ft.Dataset(1e160 * SIGNS.x, 1e-160 * SIGNS.y)
+    assert lower_bound(model, data).value == pytest.approx(lower_bound(model, SIGNS).value, 1e-12)
+
+
+def test_numbers_whose_squares_overflow_have_a_bound():
+    huge = ft.Dataset(1e160 * SIGNS.x, 1e-160 * SIGNS.y)
+    assert lower_bound(ft.MLP(4, bias=True), huge).value == pytest.approx(8, rel=1e-12)
+    assert lower_bound(ft.MLP(4, bias=True), huge).attained
+    bound = lower_bound(ft.MLP(4, norm="sim_bn"), ft.Dataset(SIGNS.x, 1e160 * SIGNS.y))
+    assert bound.value == pytest.approx(4 * np.sqrt(2) * 1e160, rel=1e-12)
+
+
+@pytest.mark.parametrize("model", [ft.MLP(4, output_bias=True), ft.MLP(4, activation="softplus")])
+def test_a_bound_beyond_the_largest_float_is_refused_in_one_sentence(model):
+    data = ft.Dataset(1e200 * np.array([[1.0, 1.0], [1.0, -1.0]]), np.array([1e200, -1e200]))
+    with pytest.raises(ft.FlattestError, match="exceeds the largest float64; rescale") as refusal:
+        lower_bound(model, data)
+    assert "\n" not in str(refusal.value)

@@ -44,11 +44,16 @@ class Bound:
 
 @dataclass(frozen=True)
 class _Floor:
-    """`of(t)` bounds (1/n) Σ ‖∇f(x_i)‖² from below over all parameters with f(x_i) = t_i."""
+    """`of(t)` bounds (1/n) Σ ‖∇f(x_i)‖² from below over all parameters with f(x_i) = t_i.
+
+    As a function of b, of(t − b) is convex, or `concave_between_targets`. Either way it grows as b
+    leaves the interval of the targets, and it is 0 where all t_i − b are 0.
+    """
 
     of: Callable[[np.ndarray], float]
     reference: str
     attained: bool
+    concave_between_targets: bool = False
 
 
 def lower_bound(model: Model, data: Dataset, loss: str | Loss = "mse") -> Bound:
@@ -70,7 +75,12 @@ def known_lower_bound(model: Model, data: Dataset, loss: str | Loss = "mse") -> 
     loss = resolve_loss(loss)
     t = targets(loss, data.y)
     kappa = float(np.min(loss.curvature(t, data.y)))
-    least = 1 + _least_over_shifts(floor.of, t) if model.output_bias else floor.of(t)
+    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused
+        least = 1 + _least_over_shifts(floor, t) if model.output_bias else floor.of(t)
+    if not np.isfinite(kappa * least):
+        raise FlattestError(
+            "The lower bound on the sharpness exceeds the largest float64; rescale the data."
+        )
     return Bound(kappa * least, floor.reference, floor.attained)
 
 
@@ -91,29 +101,57 @@ def targets(loss: Loss, y: np.ndarray) -> np.ndarray:
     return t
 
 
-def _least_over_shifts(floor: Callable[[np.ndarray], float], t: np.ndarray) -> float:
-    """min over b of floor(t − b).
+def _least_over_shifts(floor: _Floor, t: np.ndarray) -> float:
+    """min over b of floor(t − b), from below.
 
-    Every floor here is convex in b, or, for Sim-LN, linear but for concave kinks between
-    neighbouring targets. So the best target's two neighbours enclose the minimizer.
+    Concave between targets, the minimum is at one of them. Convex, it lies between the neighbours
+    of the best target b0, and is sought as b − b0: labels may be far from 0 and close together.
     """
-    from scipy.optimize import minimize_scalar  # slow to import, and rarely needed
-
     shifts = np.unique(t)
-    values = [floor(t - b) for b in shifts]
+    values = [floor.of(t - b) for b in shifts]
     best = int(np.argmin(values))
-    low, high = shifts[max(best - 1, 0)], shifts[min(best + 1, len(shifts) - 1)]
-    if low == high:
+    if floor.concave_between_targets or len(shifts) == 1:
         return values[best]
-    inner = minimize_scalar(
-        lambda b: floor(t - b), bounds=(low, high), method="bounded", options={"xatol": 1e-12}
-    )
-    return min(values[best], float(inner.fun))
+    steps = np.diff(shifts)
+    # Beyond the outermost target the floor grows: any point will do as a neighbour.
+    low, high = steps[max(best - 1, 0)], steps[min(best, len(steps) - 1)]
+    rest = t - shifts[best]
+    return _least_convex(lambda v: floor.of(rest - v), -float(low), float(high))
+
+
+def _least_convex(g: Callable[[float], float], low: float, high: float) -> float:
+    """A bound below the convex g, low < 0 < high, g(0) ≤ g(low), g(high); tight to rounding.
+
+    Golden section keeps such a triple of points. Beyond its middle each side's chord bounds g from
+    below on the other side.
+    """
+    points = [(v, g(v)) for v in (low, 0.0, high)]
+    for _ in range(200):
+        (a, at_a), (m, at_m), (c, at_c) = points
+        fall = max((at_a - at_m) / (m - a) * (c - m), (at_c - at_m) / (c - m) * (m - a), 0.0)
+        wider = c - m if c - m > m - a else a - m
+        new = m + (3 - np.sqrt(5)) / 2 * wider
+        if not fall > 1e-14 * at_m or new == m:
+            break
+        points = _around_lowest(sorted([*points, (new, g(new))]))
+    return max(float(at_m - fall), 0.0)
+
+
+def _around_lowest(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Of four points the lower inner one and its neighbours."""
+    return points[:3] if points[1][1] <= points[2][1] else points[1:]
 
 
 def _input_norms(model: MLP, data: Dataset) -> np.ndarray:
     """‖x'_i‖."""
-    return np.sqrt((data.x**2).sum(axis=1) + model.bias)
+    return np.hypot(_row_norms(data.x), float(model.bias))
+
+
+def _row_norms(x: np.ndarray) -> np.ndarray:
+    """‖x_i‖ without overflow."""
+    size = np.abs(x).max(axis=1, keepdims=True)
+    size = np.where(size > 0, size, 1.0)
+    return size[:, 0] * np.linalg.norm(x / size, axis=1)
 
 
 def _least_slope(model: MLP) -> float | None:
@@ -147,7 +185,9 @@ def _piecewise_linear(model: MLP, data: Dataset) -> _Floor | None:
     reference = "wen2023, Theorem 4.1" if model.bias else "wen2023, Theorem 4.1 without bias"
 
     def floor(t: np.ndarray) -> float:
-        terms = (slope * np.abs(t)) ** (2 * (D - 1) / D) * norms ** (2 / D)
+        # |t| times a geometric mean of |t| and ‖x'‖, which overflow only where the bound does.
+        size = slope * np.abs(t)
+        terms = size * (size ** ((D - 2) / D) * norms ** (2 / D))
         return D * float(terms.mean())
 
     return _Floor(floor, reference, _has_spherical_memorizer(model, data))
@@ -164,9 +204,11 @@ def _power(model: MLP, data: Dataset) -> _Floor | None:
     if model.depth != 2 or c is None or not _is_power(model.activation):
         return None
     p = 2 * c / (c + 1)
-    factor = (c + 1) * (c * norms**2) ** (c / (c + 1)) * model.width ** (1 - p)
+    factor = (c + 1) * c ** (c / (c + 1)) * model.width ** (1 - p)
     return _Floor(
-        lambda t: float((factor * np.abs(t) ** p).mean()), "vardhan2026, Theorem 1", attained=False
+        lambda t: factor * float(((norms * np.abs(t)) ** p).mean()),
+        "vardhan2026, Theorem 1",
+        attained=False,
     )
 
 
@@ -185,18 +227,27 @@ def _softplus(model: MLP, data: Dataset) -> _Floor | None:
     root_m, norms = np.sqrt(model.width), _input_norms(model, data)
 
     def floor(t: np.ndarray) -> float:
-        return float(np.mean([_softplus_cost(q, root_m) for q in (norms * t) ** 2]))
+        return float(np.mean([_softplus_cost(r, root_m) for r in norms * np.abs(t)]))
 
     return _Floor(floor, "two-layer softplus, flattest.bounds", attained=False)
 
 
-def _softplus_cost(q: float, root_m: float) -> float:
-    """min over a ≥ 0 of a² + q/(√m + a)²."""
+def _softplus_cost(r: float, root_m: float) -> float:
+    """min over a ≥ 0 of a² + r²/(√m + a)², at a = h² for the root h of h (√m + h²)^{3/2} = r."""
     from scipy.optimize import brentq  # slow to import, and rarely needed
 
-    # The root of the increasing a(√m + a)³ = q lies below that of a⁴ = q.
-    a = brentq(lambda a: a * (root_m + a) ** 3 - q, 0, q**0.25 + 1e-300)
-    return a**2 + q / (root_m + a) ** 2
+    if r**2 == 0 or not np.isfinite(r):
+        return float(r**2)
+    # One term of the sum alone gives a larger root, and that one put into the sum a smaller.
+    high = min(r / root_m**1.5, r**0.25)
+    low = r / (root_m + high**2) ** 1.5
+
+    def excess(z: float) -> float:
+        h = z * high
+        return h / r * (root_m + h**2) ** 1.5 - 1
+
+    h = high * brentq(excess, low / high / 2, 2, xtol=1e-15)
+    return float(h**4 + (r / (root_m + h**2)) ** 2)
 
 
 def _is_power(name: str) -> bool:
@@ -212,11 +263,12 @@ def _sim_ln(model: MLP, data: Dataset) -> _Floor | None:
     slope = _least_slope(model)
     if slope is None:
         return None
-    factor = 2 * slope / model.epsilon * _input_norms(model, data)
+    factor, norms = 2 * slope / model.epsilon, _input_norms(model, data)
     return _Floor(
-        lambda t: float(np.minimum(1, factor * np.abs(t)).mean()),
+        lambda t: float(np.minimum(1, factor * (norms * np.abs(t))).mean()),
         "wen2023, Lemma A.12",
         _has_spherical_memorizer(model, data),
+        concave_between_targets=True,
     )
 
 
@@ -247,7 +299,8 @@ def _sim_bn(model: MLP, data: Dataset) -> _Floor:
 
 
 def _rms(t: np.ndarray) -> float:
-    return float(np.sqrt(np.mean(t**2)))
+    """√(mean t²) without overflow."""
+    return float(_row_norms(t[None])[0] / np.sqrt(len(t)))
 
 
 def _rms_of_both_signs(t: np.ndarray) -> float:
@@ -266,7 +319,7 @@ def _has_spherical_memorizer(model: MLP, data: Dataset) -> bool:
     sphere about 0 (where w_i = x_i separates), at least one neuron for each distinct input."""
     if model.activation != "relu" or not model.bias:
         return False
-    radii = np.linalg.norm(data.x, axis=1)
+    radii = _row_norms(data.x)
     if not np.allclose(radii, radii[0], rtol=1e-12, atol=0):
         return False
     points = len(np.unique(data.x, axis=0))
