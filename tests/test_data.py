@@ -249,6 +249,7 @@ def test_bad_arrays_are_refused(x, y, message):
         (lambda: ft.single_index(5, 3, link="gelu"), "Unknown activation 'gelu'; valid are:"),
         (lambda: ft.single_index(5, 3, noise=-1.0), "label noise must be ≥ 0"),
         (lambda: ft.sum_of_single_index(5, 3, r=4), r"r of indices must lie in \[1, d\], not 4"),
+        (lambda: ft.SumOfSingleIndex(5, 2.5), "r must be a positive integer, not 2.5"),
     ],
 )
 def test_bad_settings_are_refused(make, message):

@@ -12,6 +12,7 @@ from flattest.experiments import Computed, Experiment, Variant, matching, read_e
 from flattest.experiments.expectations import (
     AnyExpectation,
     AtLeast,
+    AtLeastInEverySeed,
     AtMost,
     Ends,
     Everywhere,
@@ -51,6 +52,11 @@ CASES = {
         AtLeast(series="test_error", value=0.2, at="max"),
         result(test_error=[0.3, 0.0]),
         result(test_error=[0.1, 0.1]),
+    ),
+    "at least in every seed": (
+        AtLeastInEverySeed(series="certified", value=1, at="min"),
+        result(certified=[1, 1]),
+        result(certified=[1, 0]),
     ),
     "at an epoch": (
         AtMost(series="loss", value=1.0, at=10.0),
@@ -140,6 +146,14 @@ def test_what_must_hold_everywhere_must_hold_in_every_seed():
     verdict = expectation.judge([*below, result(seed=4, low=[0.5, 1.002], high=[1.0, 1.0])])
     assert not verdict.met
     assert verdict.value == pytest.approx(0.002)
+
+
+def test_one_seed_of_ten_breaks_what_must_hold_in_every_seed():
+    expectation = AtLeastInEverySeed(series="certified", value=1)
+    assert expectation.judge(seeds("certified", *[1] * 10)).met
+    assert not expectation.judge(seeds("certified", *[1] * 9, 0)).met
+    assert not expectation.judge(seeds("certified", *[1] * 9, np.nan)).met
+    assert AtLeast(series="certified", value=1).judge(seeds("certified", *[1] * 9, 0)).met
 
 
 def test_a_ratio_compares_with_another_experiment():

@@ -1,5 +1,6 @@
 """The panels of vardhan2026 at a small scale: what their series mean."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -7,8 +8,14 @@ import numpy as np
 import pytest
 
 from flattest.data import SumOfSingleIndex
+from flattest.experiments import vardhan2026
 from flattest.experiments.expectations import Result
-from flattest.experiments.vardhan2026 import EXPERIMENTS, Scaling, Scatter
+from flattest.experiments.vardhan2026 import (
+    EXPERIMENTS,
+    Scaling,
+    Scatter,
+    flattest_outer_weights,
+)
 from flattest.interpolators import flattest_interpolator
 from flattest.multi_index import inner_weights
 from flattest.summary import Summary
@@ -59,6 +66,50 @@ def test_the_series_of_a_scatter_are_those_of_the_flattest_interpolators():
     # The exactly weighted norm is the flatness, so no other interpolator is flatter.
     assert (series["weighted_flatness"] <= series["flatness"] * (1 + 1e-9)).all()
     assert (series["weighted_flatness"] < 0.999 * series["flatness"]).any()
+
+
+def leave_unsolved(monkeypatch, status, weighted):
+    """The plain or the exactly weighted program ends with `status`."""
+
+    def unsolved(W, data, name, weights=None):
+        found = flattest_outer_weights(W, data, name, weights)
+        a = np.full_like(found.a, np.nan) if status == "infeasible" else found.a
+        return found if weighted == (weights is None) else replace(found, a=a, status=status)
+
+    monkeypatch.setattr(vardhan2026, "flattest_outer_weights", unsolved)
+
+
+@pytest.mark.parametrize("status", ["infeasible", "ill-conditioned"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_point_of_which_either_program_is_unsolved_is_nan(monkeypatch, status, weighted):
+    solved = SMALL.compute(0)
+    leave_unsolved(monkeypatch, status, weighted)
+    series = SMALL.compute(0)
+    assert series.keys() == solved.keys()
+    assert not series["certified"].any()
+    measured = series.keys() - {"correlation", "misalignment", "certified"}
+    assert all(np.isnan(series[name]).all() for name in measured)
+    figure_4b = next(e for e in EXPERIMENTS if e.panel == "fig4b").full.expectations
+    assert not any(e.judge([Result(0, "finished", series)]).met for e in figure_4b)
+
+
+@pytest.mark.parametrize("status", ["infeasible", "ill-conditioned"])
+def test_a_size_at_which_the_program_is_unsolved_is_nan(monkeypatch, status):
+    leave_unsolved(monkeypatch, status, weighted=False)
+    series = dict(Scaling(activation="relu", sizes=(32,)).compute(0))
+    assert series.pop("good_certified") == series.pop("bad_certified") == 0
+    assert all(np.isnan(series[name]).all() for name in series.keys() - {"n"})
+
+
+@pytest.mark.parametrize("variant", ["quick", "full"])
+def test_every_seed_must_be_certified(variant):
+    for experiment in EXPERIMENTS:
+        for expectation in experiment.variant(variant).expectations:
+            series = getattr(expectation, "series", "")
+            if series.endswith("certified"):
+                marks = [Result(k, "finished", {series: np.array([1.0, k > 0])}) for k in range(10)]
+                assert not expectation.judge(marks).met
+                assert expectation.judge(marks[1:]).met
 
 
 def test_a_summary_of_a_scatter_tells_ranks_and_ends():

@@ -307,7 +307,8 @@ class SumOfSingleIndex(Distribution, frozen=True, tag="sum_of_single_index"):
 
     def __post_init__(self):
         super().__post_init__()
-        if not 1 <= self.r <= self.d:
+        _check_count("r", self.r)
+        if self.r > self.d:
             raise FlattestError(f"The number r of indices must lie in [1, d], not {self.r}.")
         if not self.noise >= 0:
             raise FlattestError(f"The label noise must be ≥ 0, not {self.noise!r}.")

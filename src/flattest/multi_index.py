@@ -9,6 +9,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
+from flattest.activations import activation as resolve_activation
 from flattest.data import MultiIndex
 from flattest.errors import FlattestError, unknown
 from flattest.randomness import generator
@@ -22,6 +23,7 @@ def inner_weights(U, m: int, rho: float, seed: int = 0) -> np.ndarray:
     """
     U = _checked_directions(U)
     _check_correlation(rho)
+    _check_number(m)
     r, d = U.shape
     if r == d and rho < 1:
         raise FlattestError(
@@ -45,8 +47,9 @@ def bad_inner_weights(U, m: int, rho: float, seed: int = 0) -> np.ndarray:
     """
     U = _checked_directions(U)
     _check_correlation(rho)
+    _check_number(m)
     r, d = U.shape
-    if d - r < max(r, 1) or m < 1:
+    if d - r < max(r, 1):
         raise FlattestError(
             f"Bad inner weights need d ≥ 2r, at least d = 2; here d = {d}, r = {r}."
         )
@@ -59,14 +62,15 @@ def bad_inner_weights(U, m: int, rho: float, seed: int = 0) -> np.ndarray:
 
 def span_correlation(W, U) -> float:
     """The largest correlation of a unit vector of span{w_j} with span(U): Definition 2, third."""
-    _, sizes, basis = np.linalg.svd(np.asarray(W), full_matrices=False)
+    U = _checked_directions(U)
+    _, sizes, basis = np.linalg.svd(_checked_weights(W, U.shape[1]), full_matrices=False)
     basis = basis[sizes > 1e-10 * sizes[0]]
-    return float(np.linalg.norm(_checked_directions(U) @ basis.T, 2))
+    return float(np.linalg.norm(U @ basis.T, 2))
 
 
 def largest_cosine(W) -> float:
     """max_{i≠j} w_i·w_j / ‖w_i‖‖w_j‖: separated weights (Definition 2, first) keep it below 1."""
-    W = _unit_rows(np.asarray(W))
+    W = _unit_rows(_checked_weights(W))
     cosines = W @ W.T
     np.fill_diagonal(cosines, -np.inf)
     return float(cosines.max())
@@ -90,14 +94,15 @@ def _expansion(name: str) -> dict[str, float]:
     if name in _DEGREES:
         return {name: 1.0}
     if name == "leaky_relu" or name.startswith("leaky_relu:"):
-        slope = float(name.partition(":")[2] or 0.01)
+        slope = float(resolve_activation(name).slope(np.array(-1.0)))
         return {"linear": slope, "relu": 1 - slope}
     raise unknown("activation with known Gaussian moments", name, [*_DEGREES, "leaky_relu:SLOPE"])
 
 
 def gaussian_moments(first: str, W, second: str, V) -> np.ndarray:
     """E φ(w_j·x) ψ(v_k·x) over x ~ N(0, I), as a matrix (j, k), in closed form (App. B)."""
-    W, V = np.atleast_2d(W), np.atleast_2d(V)
+    W = _checked_weights(W)
+    V = _checked_weights(V, W.shape[1])
     sizes = np.linalg.norm(W, axis=1)[:, None], np.linalg.norm(V, axis=1)[None]
     product = sizes[0] * sizes[1]
     k = np.divide(W @ V.T, product, out=np.zeros_like(product), where=product > 0).clip(-1, 1)
@@ -112,7 +117,7 @@ def gaussian_moments(first: str, W, second: str, V) -> np.ndarray:
 def population_loss(W, a, distribution: MultiIndex, activation: str) -> float:
     """E (f(x) − y)² = E y² − 2 a·k + aᵀ K a in closed form (App. B), noise included."""
     power, k, K = _quadratic_form(W, distribution, activation)
-    return _loss(power, k, K, np.asarray(a))
+    return _loss(power, k, K, _checked_outer_weights(a, len(k)))
 
 
 def least_population_loss(W, distribution: MultiIndex, activation: str) -> tuple[float, np.ndarray]:
@@ -132,19 +137,53 @@ def signal_power(distribution: MultiIndex) -> float:
 
 
 def _loss(power, k, K, a) -> float:
+    loss = float(power - 2 * a @ k + a @ K @ a)
+    if not np.isfinite(loss):
+        raise FlattestError("The population loss exceeds the largest float64; rescale the weights.")
     # Rounding may leave a loss of 0 at −1e-16.
-    return max(0.0, float(power - 2 * a @ k + a @ K @ a))
+    return max(0.0, loss)
 
 
 def _quadratic_form(W, distribution: MultiIndex, activation: str):
     V, alpha = distribution.teacher
+    W = _checked_weights(W, distribution.d)
     k = gaussian_moments(activation, W, distribution.link, V) @ alpha
     K = gaussian_moments(activation, W, activation, W)
     return signal_power(distribution) + distribution.noise**2, k, K
 
 
+def _checked_weights(W, d: int | None = None) -> np.ndarray:
+    """W as (m, d), one weight vector a row."""
+    W = np.atleast_2d(_numbers(W, "inner weights"))
+    if W.ndim != 2 or W.size == 0 or W.shape[1] != (d or W.shape[1]):
+        raise FlattestError(f"Inner weights must be (m, {d or 'd'}), not {W.shape}.")
+    return W
+
+
+def _checked_outer_weights(a, m: int) -> np.ndarray:
+    a = _numbers(a, "outer weights")
+    if a.shape != (m,):
+        raise FlattestError(f"Outer weights must be {m} numbers, one per neuron, not {a.shape}.")
+    return a
+
+
+def _numbers(array, what: str) -> np.ndarray:
+    try:
+        array = np.asarray(array, np.float64)
+    except (TypeError, ValueError) as error:
+        raise FlattestError(f"The {what} must be an array of numbers.") from error
+    if not np.isfinite(array).all():
+        raise FlattestError(f"The {what} must be finite; some are NaN or infinite.")
+    return array
+
+
+def _check_number(m: int) -> None:
+    if not isinstance(m, int | np.integer) or m < 1:
+        raise FlattestError(f"The number m of inner weights must be an integer ≥ 1, not {m!r}.")
+
+
 def _checked_directions(U) -> np.ndarray:
-    U = np.atleast_2d(np.asarray(U, np.float64))
+    U = np.atleast_2d(_numbers(U, "directions U"))
     if U.ndim != 2 or not np.allclose(U @ U.T, np.eye(len(U)), atol=1e-10):
         raise FlattestError("U must have orthonormal rows, one per direction.")
     return U

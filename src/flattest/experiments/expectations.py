@@ -1,9 +1,9 @@
 """What must come out of an experiment, as data that judges.
 
 An expectation measures one number on each seed's result and compares their median with a
-threshold; one that speaks of every point of a series compares the worst. A seed that diverged, or
-ended in NaN, counts as the worst value there is, so that expectations cannot be met by what did not
-happen.
+threshold; one that speaks of every seed, or of every point of a series, compares the worst. A seed
+that diverged, or ended in NaN, counts as the worst value there is, so that expectations cannot be
+met by what did not happen.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -172,6 +172,12 @@ class AtLeast(AtMost, frozen=True, tag="at_least"):
     """series ≥ value, at its end or wherever `at` says."""
 
     side = "≥"
+
+
+class AtLeastInEverySeed(AtLeast, frozen=True, tag="at_least_in_every_seed"):
+    """series ≥ value, at its end or wherever `at` says, in the worst seed."""
+
+    across_seeds = np.min
 
 
 class WithinOfBound(Expectation, frozen=True, tag="within_of_bound"):
@@ -378,6 +384,7 @@ class FirstColumnsDominate(Expectation, frozen=True, tag="first_columns_dominate
 AnyExpectation = Union[  # noqa: UP007
     AtMost,
     AtLeast,
+    AtLeastInEverySeed,
     WithinOfBound,
     RisesAfterMinimum,
     RatioAtLeast,
