@@ -68,6 +68,25 @@ def test_a_users_activation_gets_its_derivatives():
     assert own.fingerprint != other.fingerprint
 
 
+def bent(slope):
+    """σ whose source does not tell its slope."""
+    return lambda t: jnp.where(t > 0, t, slope * t)
+
+
+def test_an_activation_that_reads_another_constant_is_another_one():
+    """So that runs with the old one are not taken for runs with the new."""
+    first = ft.register_activation("test_bent", bent(0.1), homogeneity=1.0)
+    again = ft.register_activation("test_bent", bent(0.1), homogeneity=1.0)
+    model = ft.MLP(3, activation="test_bent")
+    others = [
+        ft.register_activation("test_bent", bent(0.1000001), homogeneity=1.0),
+        ft.register_activation("test_bent", bent(0.1)),
+    ]
+    assert first.fingerprint == again.fingerprint
+    assert len({a.fingerprint for a in (first, *others)}) == 3
+    assert ft.MLP(3, activation="test_bent") != model
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [

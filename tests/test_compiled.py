@@ -71,3 +71,33 @@ def test_a_process_that_compiles_and_one_that_loads_a_kernel_take_the_same_steps
         for _ in range(2)
     )
     assert compiled == loaded
+
+
+INTERRUPTED = """
+import signal
+import flattest as ft
+
+def stop(number, frame):
+    raise KeyboardInterrupt
+
+signal.signal(signal.SIGALRM, stop)
+data, caught = ft.xor(n=8, d=4, seed=0), 0
+for model, batch in (
+    (ft.MLP(width=5, bias=True), 1),
+    (ft.MLP(width=5, bias=True), 2),
+    (ft.MLP(width=5, norm="sim_bn"), 1),
+):
+    for epochs in (1, 10**9):
+        signal.setitimer(signal.ITIMER_REAL, 0.3 if epochs > 1 else 0)
+        try:
+            ft.train(model, data, [ft.sam(0.01, 0.1, batch, epochs=epochs)], backend="fused")
+        except KeyboardInterrupt:
+            caught += 1
+print("caught", caught)
+"""
+
+
+def test_an_interrupt_during_a_kernel_is_raised_after_it():
+    """Of a kernel that trains single samples, batches, and Sim-BN."""
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "caught 3\n"), done.stderr

@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from flattest.errors import FlattestError
 
@@ -20,7 +21,7 @@ class Activation:
     """σ, σ′ and σ″, elementwise on NumPy and JAX arrays alike.
 
     `homogeneity` is c where σ(bt) = b^c σ(t) for all b > 0, None where there is no such c.
-    `fingerprint` is a hash of a registered activation's source, "" for a built-in one.
+    `fingerprint` is a hash of a registered activation, "" for a built-in one.
     """
 
     name: str
@@ -123,14 +124,15 @@ def register_activation(
     """Makes a user's own σ, a function of JAX arrays, available by name; σ′ and σ″ by autodiff."""
     if name in _NAMES or name.startswith(("leaky_relu:", "relu^")):
         raise FlattestError(f"The activation {name!r} is built in; choose another name.")
+    slope = _elementwise_derivative(function)
     own = Activation(
         name,
         lambda t: function(jnp.asarray(t)),
-        _elementwise_derivative(function),
-        _elementwise_derivative(_elementwise_derivative(function)),
+        slope,
+        _elementwise_derivative(slope),
         homogeneity,
         piecewise_linear=False,
-        fingerprint=_fingerprint(function),
+        fingerprint=_fingerprint(function, slope, homogeneity),
     )
     _FIXED[name] = own
     return own
@@ -140,13 +142,25 @@ def _elementwise_derivative(function: Elementwise) -> Elementwise:
     return lambda t: jax.jvp(function, (jnp.asarray(t),), (jnp.ones_like(t),))[1]
 
 
-def _fingerprint(function: Elementwise) -> str:
+def _fingerprint(function: Elementwise, slope: Elementwise, homogeneity: float | None) -> str:
+    """A hash of σ and σ′ on a grid, of its source and of c.
+
+    The source alone would not tell of a constant that it reads from elsewhere, nor the grid of what
+    σ is off it. Digits that rounding on another machine may change do not count.
+    """
+    grid = np.concatenate([-np.geomspace(100, 1e-3, 64), [0.0], np.geomspace(1e-3, 100, 64)])
+    values = np.concatenate([np.asarray(f(jnp.asarray(grid))) for f in (function, slope)])
+    digits = [f"{0.0 if abs(v) < 1e-12 else v:.9e}" for v in values]
+    told = "\n".join([_source(function), str(homogeneity), *digits])
+    return hashlib.blake2b(told.encode(), digest_size=8).hexdigest()
+
+
+def _source(function: Elementwise) -> str:
     try:
-        source = inspect.getsource(function)
+        return inspect.getsource(function)
     except (OSError, TypeError):
         # No source to read (a built-in or a REPL function): its qualified name is what we know.
-        source = f"{function.__module__}.{getattr(function, '__qualname__', function)}"
-    return hashlib.blake2b(source.encode(), digest_size=8).hexdigest()
+        return f"{function.__module__}.{getattr(function, '__qualname__', function)}"
 
 
 def _parameter(name: str, text: str) -> float:

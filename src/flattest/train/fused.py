@@ -88,7 +88,7 @@ def _run(problem: Problem, phase: Phase, state: State, epochs: int):
         bool(state.changed),
     )
     trained = _layout(model, phase, n)(model, problem.data, state.params)
-    halt = trained.run(*settings, clock)
+    halt = common.Halt(*trained.run(*settings, clock))
     return trained.params(), halt
 
 

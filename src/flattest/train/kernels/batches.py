@@ -14,7 +14,6 @@ from flattest.train.kernels.common import (
     SIM_BN,
     STOPPED,
     THREE_LAYER,
-    Halt,
     activate,
     all_finite,
     conditional,
@@ -283,15 +282,15 @@ def run(theta, width, data, net, target, rule, clock, sources=SOURCES):
                 part,
             )
             if not finite:
-                return Halt(done, i, changed, DIVERGED)
+                return done, i, changed, DIVERGED
             lr = learning_rate(rule, changed, clock.step + done * per_epoch + i)
             _descend(rule, lr, theta, total, x.shape[1] * width)
         flush(theta)
         if not all_finite(theta):
-            return Halt(done, per_epoch, changed, DIVERGED)
+            return done, per_epoch, changed, DIVERGED
         if conditional(rule):
             value = _training_loss(net, target, theta, x, y, f, space)
             changed = changed or value < rule.change_below
             if value <= rule.stop_loss:
-                return Halt(done + 1, 0, changed, STOPPED)
-    return Halt(clock.epochs, 0, changed, RUNNING)
+                return done + 1, 0, changed, STOPPED
+    return clock.epochs, 0, changed, RUNNING

@@ -79,7 +79,11 @@ class Clock(NamedTuple):
 
 
 class Halt(NamedTuple):
-    """How far a kernel came: whole epochs, and where it diverged the steps of the one after."""
+    """How far a kernel came: whole epochs, and where it diverged the steps of the one after.
+
+    Kernels return it as a plain tuple: Numba makes a named one by calling Python, where an
+    interrupt that came meanwhile is raised, and it crashes on that.
+    """
 
     epochs: int
     steps: int

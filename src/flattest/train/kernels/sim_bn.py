@@ -19,7 +19,6 @@ from flattest.train.kernels.common import (
     LEAKY,
     RUNNING,
     STOPPED,
-    Halt,
     activate,
     all_finite,
     ascent,
@@ -307,15 +306,15 @@ def run(theta, data, net, target, rule, clock, sources=SOURCES):
             lr = learning_rate(rule, changed, clock.step + done * n + t)
             label = y[order[t]] + rule.noise * signs[t]
             if not _step(net, target, rule, lr, theta, data, order[t], label, at, space):
-                return Halt(done, t, changed, DIVERGED)
+                return done, t, changed, DIVERGED
             if t + 1 < n:
                 _statistics(net, W, data, order[t + 1], M, inverse, row, space)
         if not _close_epoch(theta):
-            return Halt(done, n, changed, DIVERGED)
+            return done, n, changed, DIVERGED
         _statistics(net, W, data, upcoming[0], M, inverse, row, space)
         if conditional(rule):
             value = _training_loss(net, target, theta, data, inverse, space)
             changed = changed or value < rule.change_below
             if value <= rule.stop_loss:
-                return Halt(done + 1, 0, changed, STOPPED)
-    return Halt(clock.epochs, 0, changed, RUNNING)
+                return done + 1, 0, changed, STOPPED
+    return clock.epochs, 0, changed, RUNNING

@@ -18,7 +18,6 @@ from flattest.train.kernels.common import (
     STOPPED,
     THREE_LAYER,
     TWO_LAYER,
-    Halt,
     all_finite,
     ascent,
     conditional,
@@ -263,19 +262,19 @@ def run(theta, width, data, net, target, rule, clock, sources=SOURCES):
                 net, target, rule, changed, step, block, labels[start:], upper, gram, space, square
             )
             if not finite:
-                return Halt(done, start + steps, changed, DIVERGED)
+                return done, start + steps, changed, DIVERGED
             x_old, x_new = x_new, x_old
             following = order[start + BLOCK :] if start + BLOCK < n else upcoming
             _gather(x, following, min(BLOCK, following.size), x_new)
             _sweep(W, scale, updates, x_old, x_new, products)
         flushed, finite = _close_epoch(W, upper, decays)
         if not finite:
-            return Halt(done, n, changed, DIVERGED)
+            return done, n, changed, DIVERGED
         if conditional(rule):
             value = _training_loss(net, target, W, upper, data, idle, x_old, space)
             changed = changed or value < rule.change_below
             if value <= rule.stop_loss:
-                return Halt(done + 1, 0, changed, STOPPED)
+                return done + 1, 0, changed, STOPPED
         if flushed or conditional(rule):
             _sweep(W, 1.0, idle, x_old, x_new, products)
-    return Halt(clock.epochs, 0, changed, RUNNING)
+    return clock.epochs, 0, changed, RUNNING
