@@ -228,6 +228,114 @@ def test_bad_input_is_refused_in_one_sentence(change, message):
     assert str(refusal.value).count("\n") == 0
 
 
+TWO_ROWS = np.random.default_rng(0).standard_normal((2, 8))
+
+
+def rows_met(phi, found, y):
+    """Every row reaches its label, whatever its scale."""
+    return np.allclose(phi @ found.a, y, rtol=1e-9, atol=0)
+
+
+@pytest.mark.parametrize("p", EXPONENTS)
+def test_the_scale_of_rows_and_of_the_whole_changes_nothing_but_units(p):
+    phi, y = features("relu", 30, 60), labels(30)
+    omega = np.random.default_rng(2).uniform(0.1, 5, 60)
+    plain = flattest_interpolator(phi, y, p, omega)
+    powers = np.exp2(np.random.default_rng(3).integers(-600, 300, 30))
+    scaled = flattest_interpolator(powers[:, None] * phi, powers * y, p, omega)
+    assert scaled.status == plain.status == "optimal"
+    np.testing.assert_allclose(scaled.a, plain.a, rtol=1e-12)
+    np.testing.assert_allclose(scaled.dual, plain.dual / powers, rtol=1e-12)
+    whole = flattest_interpolator(2.0**100 * phi, y, p, omega)
+    np.testing.assert_allclose(whole.a * 2.0**100, plain.a, rtol=1e-12)
+
+
+@pytest.mark.parametrize("p", EXPONENTS)
+@pytest.mark.parametrize("scale", [1e160, 1e-170])
+def test_features_whose_squares_leave_the_range_are_solved_or_refused(scale, p):
+    phi, y = scale * np.random.default_rng(1).standard_normal((3, 6)), np.ones(3)
+    if p >= 1.9:
+        with pytest.raises(FlattestError, match="beyond the range of float64; rescale"):
+            flattest_interpolator(phi, y, p)
+        return
+    found = flattest_interpolator(phi, y, p)
+    assert found.status == "optimal"
+    assert found.value == pytest.approx(dual_bound(phi, y, p, found.dual), rel=1e-9)
+    assert found.value == pytest.approx(np.sum(np.abs(found.a) ** p), rel=1e-10)
+    assert rows_met(phi, found, y)
+
+
+@pytest.mark.parametrize("p", EXPONENTS)
+def test_a_row_of_scale_1e_minus_20_is_not_left_out(p):
+    """Its label is reached, or the answer is not certified; never is it called infeasible."""
+    phi = np.stack([TWO_ROWS[0], TWO_ROWS[0], 1e-20 * TWO_ROWS[1]])
+    natural = np.array([1, 1, 1e-20])
+    found = flattest_interpolator(phi, natural, p)
+    assert found.status == "optimal"
+    assert rows_met(phi, found, natural)
+    assert flattest_interpolator(phi, [1, 2, 1e-20], p).status == "infeasible"
+    for label in (1e-11, 1e-3):
+        # Weights of size 1e9 and 1e17 cannot give 1 to ten digits in float64.
+        found = flattest_interpolator(phi, [1, 1, label], p)
+        assert found.status == "ill-conditioned"
+        assert not found.certificate.holds
+        assert phi[2] @ found.a == pytest.approx(label, rel=1e-9)
+
+
+@pytest.mark.parametrize("p", EXPONENTS)
+@pytest.mark.parametrize("first", [1.0, 1e6, 1e11, 1e12])
+def test_contradictory_labels_are_noticed_beside_a_label_far_larger(first, p):
+    phi = np.stack([TWO_ROWS[0], TWO_ROWS[1], TWO_ROWS[1]])
+    found = flattest_interpolator(phi, [first, 1, 2], p)
+    assert found.status == ("infeasible" if first == 1 else found.status) != "optimal"
+    assert not found.certificate.holds
+    assert flattest_interpolator(phi, [first, 1, 1], p).status == "optimal"
+
+
+def test_labels_that_are_0_to_rounding_do_not_ask_for_relative_accuracy():
+    phi, y = features("relu", 30, 60), labels(30)
+    y[:4] = 0, 1e-17, -1e-300, 1e-12
+    for p in EXPONENTS:
+        assert flattest_interpolator(phi, y, p).status == "optimal"
+
+
+@pytest.mark.parametrize("y", [[1.0, 1, 1], [0.0, 0, 1], [0.0, 1, 0]])
+def test_rows_that_weights_make_almost_dependent_are_not_called_infeasible(y):
+    """One neuron is so cheap that in float64 it is all there is: the rank is a threshold's word."""
+    phi = np.random.default_rng(1).standard_normal((3, 6))
+    found = flattest_interpolator(phi, y, 1.5, [1e-200, 1e200, 1, 1, 1, 1])
+    assert found.status == "ill-conditioned"
+    assert "rank 1 for 3 samples" in found.message
+
+
+@pytest.mark.parametrize("p", EXPONENTS)
+def test_no_certificate_holds_where_the_status_is_not_optimal(p):
+    phi, y = with_condition(features("gaussian", 20, 40), 1e8), labels(20)
+    found = flattest_interpolator(phi, y, p)
+    assert found.status == "ill-conditioned"
+    assert not found.certificate.holds
+    found = flattest_interpolator(np.stack([TWO_ROWS[0], 1e-20 * TWO_ROWS[1]]), [1, 1], p)
+    assert found.status == "ill-conditioned"
+    assert not found.certificate.holds
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"p": 0.5}, "must lie in"),
+        ({"y": [1.0, np.nan, 0.0]}, "labels contain NaN"),
+        ({"dual": [1.0, np.inf, 0.0]}, "dual variables contain NaN"),
+        ({"dual": [1.0, 1.0]}, r"dual \(2,\) must be n numbers"),
+        ({"features": np.full((3, 6), np.nan)}, "features contain NaN"),
+        ({"weights": np.zeros(6)}, "6 positive numbers"),
+    ],
+)
+def test_a_dual_bound_needs_what_the_program_needs(change, message):
+    arguments = {"features": features("relu", 3, 6), "y": labels(3), "p": 1.5, "dual": labels(3)}
+    with pytest.raises(FlattestError, match=message):
+        dual_bound(**(arguments | change))
+
+
 @pytest.mark.peer
 @pytest.mark.parametrize("p", EXPONENTS)
 def test_cvxpy_finds_the_same_value(p):

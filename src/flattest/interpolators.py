@@ -5,8 +5,9 @@ min ‖b‖_p^p over Ψ b = y. For any λ, Hölder's inequality gives λ·y = (�
 1/p + 1/q = 1, so that (λ·y / ‖Ψᵀλ‖_q)^p bounds the value from below: every answer is certified by
 its dual λ, evaluated on the features as given, whatever solver produced it.
 
-The rows of Ψ are orthonormalized first, Ψ = L Q, z = L⁻¹ y. That confines the conditioning of the
-features to one triangular solve.
+Multiplying a row of Φ and its label by a number does not change the program, so rows are scaled to
+norm 1 first, by powers of 2, which round nothing. Then the rows of Ψ are orthonormalized, Ψ = L Q,
+z = L⁻¹ y. That confines the conditioning of the features to one triangular solve.
 """
 
 from collections.abc import Callable
@@ -20,6 +21,8 @@ from flattest.errors import FlattestError, unknown
 
 GAP = 1e-9
 RESIDUAL = 1e-10
+# Of a sum of products, relative to the norms of its factors.
+ROUNDING = 64 * np.finfo(float).eps
 
 # A solver maps (Q, z, p), ‖z‖ = 1, to (b, mu, iterations) for min ‖b‖_p^p over Q b = z.
 Solver = Callable[[np.ndarray, np.ndarray, float], tuple[np.ndarray, np.ndarray, int]]
@@ -30,7 +33,8 @@ class Interpolator:
     """The minimizer a of Σ ω_j |a_j|^p over Φ a = y, with its dual certificate.
 
     `dual` is λ with Φᵀλ = p ω |a|^{p−1} sign(a) at the optimum; `bound` the lower bound it proves;
-    `gap` = value / bound − 1; `residual` = ‖Φa − y‖ / ‖y‖. `status` is "optimal" (gap ≤ 1e-9 and
+    `gap` = value / bound − 1; `residual` is the larger of ‖Φa − y‖ / ‖y‖ and the worst row's
+    |Φa − y|_i / |y_i|, there beyond rounding. `status` is "optimal" (gap ≤ 1e-9 and
     residual ≤ 1e-10), "ill-conditioned" (the best found, not certified), or "infeasible", where a
     is NaN and `dual` is a Farkas vector: Φᵀλ = 0 to rounding while λ·y = 1.
     """
@@ -51,7 +55,7 @@ class Interpolator:
     @property
     def certificate(self) -> Certificate:
         claim = "the dual bound of the flattest interpolator is attained"
-        return Certificate(claim, self.value, self.bound, GAP)
+        return Certificate(claim, self.value, self.bound, GAP, self.status == "optimal")
 
 
 def flattest_interpolator(features, y, p, weights=None, solver="auto") -> Interpolator:
@@ -86,20 +90,86 @@ def flattest_interpolators(features, y, p, weights=None, solver="auto") -> tuple
 
 def dual_bound(features, y, p, dual, weights=None) -> float:
     """The lower bound (λ·y / ‖Ψᵀλ‖_q)^p that the dual λ proves on Σ ω |a|^p over Φ a = y."""
-    features = np.asarray(features)
-    omega = np.ones(features.shape[1]) if weights is None else np.asarray(weights)
-    u = np.abs(dual @ features) * omega ** (-1 / p)
-    norm = _norm(u, p)
-    inner = float(dual @ y)
-    return (inner / norm) ** p if inner > 0 and norm > 0 else 0.0
+    p = _checked_exponent(p)
+    y, dual = _finite(y, "labels"), _finite(dual, "dual variables")
+    if y.ndim != 1 or len(y) == 0 or dual.shape != y.shape:
+        raise FlattestError(f"Labels {y.shape} and dual {dual.shape} must be n numbers each.")
+    stacks, omegas = _checked_features(features, weights, 1, len(y))
+    rows = _Rows.of(stacks[0], omegas[0], p)
+    labels, unit = _in_unit(y, rows.exponents)
+    scaled = rows.dual_bound(labels, _in_unit(dual, -rows.exponents)[0])
+    return _in_range(scaled * rows.value_unit(unit)) if scaled > 0 else 0.0
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Ψ = Φ ω^{−1/p} as `phi` · `columns` with rows of norm about 1, the `norms`.
+
+    phi_i = 2^{exponents_i} Φ_i and ω^{−1/p} = 2^column · columns, so that nothing is rounded.
+    """
+
+    phi: np.ndarray
+    columns: np.ndarray
+    norms: np.ndarray
+    exponents: np.ndarray
+    column: int
+    p: float
+
+    @classmethod
+    def of(cls, phi, omega, p):
+        columns, column = _in_unit(omega ** (-1 / p))
+        # Once by the largest entry, so that the norm neither overflows nor vanishes.
+        exponents = -np.frexp(np.maximum(phi.max(axis=1), -phi.min(axis=1)))[1]
+        phi = _times_powers(phi, exponents)
+        norms = np.sqrt(phi**2 @ columns**2)
+        rest = -np.frexp(norms)[1]
+        phi *= np.exp2(rest)[:, None]
+        return cls(phi, columns, norms * np.exp2(rest), exponents + rest, column, p)
+
+    @property
+    def psi(self):
+        return self.phi * self.columns
+
+    def value_unit(self, unit: int) -> float:
+        """The value of the program for labels 2^unit ỹ over that of phi â = ỹ with `columns`."""
+        with np.errstate(over="ignore", under="ignore"):
+            return float(np.exp2(self.p * (unit - self.column)))
+
+    def dual_bound(self, y, dual) -> float:
+        norm = _norm(np.abs(dual @ self.phi) * self.columns, self.p)
+        inner = float(dual @ y)
+        return float((inner / norm) ** self.p) if inner > 0 and norm > 0 else 0.0
+
+
+def _in_range(value: float) -> float:
+    """The value, refused where it overflows or vanishes; NaN is a solver's failure."""
+    if value < np.finfo(float).tiny or value == np.inf:
+        raise FlattestError(
+            "The least norm is beyond the range of float64; rescale the labels or the features."
+        )
+    return value
+
+
+def _in_unit(x, exponents=0):
+    """(x̃, k) with 2^exponents x = 2^k x̃ and the largest |x̃_i| in [½, 1)."""
+    mantissa, own = np.frexp(x)
+    own = own + exponents
+    k = int(own[mantissa != 0].max()) if mantissa.any() else 0
+    return np.ldexp(mantissa, own - k), k
+
+
+def _times_powers(phi, exponents):
+    """2^{exponents_i} Φ_i, in two steps where 2^exponent itself is out of range."""
+    half = np.where(np.abs(exponents) > 1000, exponents // 2, 0)
+    phi = phi * np.exp2(exponents - half)[:, None]
+    return phi * np.exp2(half)[:, None] if half.any() else phi
 
 
 @dataclass(frozen=True)
 class _Problem:
     """The program for one feature matrix: Ψ = L Q on the rows `kept`, the others depending."""
 
-    phi: np.ndarray
-    omega: np.ndarray
+    rows: _Rows
     p: float
     Q: np.ndarray
     L: np.ndarray
@@ -108,34 +178,39 @@ class _Problem:
 
     @classmethod
     def of(cls, phi, omega, p):
-        return cls(phi, omega, p, *_orthonormal_rows(phi * omega ** (-1 / p)))
+        rows = _Rows.of(phi, omega, p)
+        return cls(rows, p, *_orthonormal_rows(rows.psi))
 
     def solve(self, y, solver: Solver) -> Interpolator:
         if not y.any():
-            a = np.zeros_like(self.omega)
+            a = np.zeros_like(self.rows.columns)
             return Interpolator(a, np.zeros_like(y), 0.0, 0.0, 0.0, 0, "optimal", "labels are 0")
-        obstacle = self._obstacle(y)
+        labels, unit = _in_unit(y, self.rows.exponents)
+        obstacle = self._obstacle(labels, unit)
         if obstacle is not None:
             return obstacle
-        z = solve_triangular(self.L, y[self.kept], lower=True)
+        z = solve_triangular(self.L, labels[self.kept], lower=True)
         scale = np.linalg.norm(z)
+        if scale == 0:
+            return self._unsolved(y)
         b, mu, iterations = solver(self.Q, z / scale, self.p)
-        a = self._refined(scale * b * self.omega ** (-1 / self.p), y)
-        dual = np.zeros_like(y)
+        a = self._refined(scale * b * self.rows.columns, labels)
+        dual = np.zeros_like(labels)
         dual[self.kept] = solve_triangular(self.L, mu, lower=True, trans="T")
-        return self._certified(a, dual, y, iterations)
+        return self._certified(a, dual, labels, unit, iterations)
 
-    def _obstacle(self, y) -> Interpolator | None:
+    def _obstacle(self, y, unit) -> Interpolator | None:
         """Infeasibility: v with Ψᵀv = 0 and v·y ≠ 0, both to rounding, so that no b reaches y.
 
         Any interpolator has ‖b‖ ≥ |v·y| / ‖Ψᵀv‖, which must not exceed ‖y‖/‖Ψ‖ tenbillionfold.
         """
-        products = np.abs(y @ self.farkas)
-        slacks = np.linalg.norm((self.farkas.T @ self.phi) * self.omega ** (-1 / self.p), axis=1)
+        if not self.farkas.size:
+            return None
+        products, sizes = np.abs(y @ self.farkas), np.abs(y) @ np.abs(self.farkas)
+        slacks = np.linalg.norm((self.farkas.T @ self.rows.phi) * self.rows.columns, axis=1)
         size = np.linalg.norm(self.L) / np.linalg.norm(y)
-        inconsistent = (products * size > 1e10 * slacks) & (
-            products > 1e-10 * np.linalg.norm(self.farkas, axis=0) * np.linalg.norm(y)
-        )
+        inconsistent = (products * size > 1e10 * slacks) & (products > 1e-10 * sizes)
+        inconsistent &= self._dependent()
         if not inconsistent.any():
             return None
         v = self.farkas[:, np.argmax(products * inconsistent)]
@@ -143,32 +218,65 @@ class _Problem:
             f"The labels are inconsistent with the features, which have rank {len(self.kept)} "
             f"for {len(y)} samples: no outer weights interpolate them."
         )
-        a = np.full_like(self.omega, np.nan)
+        a = np.full_like(self.rows.columns, np.nan)
+        dual = np.ldexp(v / (v @ y), self.rows.exponents - unit)
         nan = float("nan")
-        return Interpolator(a, v / (v @ y), nan, nan, nan, 0, "infeasible", message)
+        return Interpolator(a, dual, nan, nan, nan, 0, "infeasible", message)
+
+    def _dependent(self):
+        """For which v Φᵀv = 0 to rounding in every column: others only had too small a pivot."""
+        largest = np.abs(self.rows.phi).max(axis=0)
+        rounding = ROUNDING * np.abs(self.farkas).sum(axis=0)[:, None] * largest
+        return (np.abs(self.farkas.T @ self.rows.phi) <= rounding).all(axis=1)
+
+    def _unsolved(self, y) -> Interpolator:
+        """Only a row too close to the kept ones for the factor has a label other than 0."""
+        a, dual = np.zeros_like(self.rows.columns), np.zeros_like(y)
+        found = Interpolator(a, dual, 0.0, 0.0, 1.0, 0, "ill-conditioned", "")
+        return replace(found, message=self._complaint(found))
 
     def _refined(self, a, y):
         """a with the residual of Φ a = y removed, twice, by the least change in b."""
         for _ in range(2):
-            miss = (y - self.phi @ a)[self.kept]
+            miss = (y - self.rows.phi @ a)[self.kept]
             correction = solve_triangular(self.L, miss, lower=True) @ self.Q
-            a = a + correction * self.omega ** (-1 / self.p)
+            a = a + correction * self.rows.columns
         return a
 
-    def _certified(self, a, dual, y, iterations) -> Interpolator:
-        value = float(self.omega @ np.abs(a) ** self.p)
-        bound = dual_bound(self.phi, y, self.p, dual, self.omega)
-        residual = float(np.linalg.norm(self.phi @ a - y) / np.linalg.norm(y))
+    def _certified(self, a, dual, y, unit, iterations) -> Interpolator:
+        rows = self.rows
+        bound = rows.dual_bound(y, dual) * rows.value_unit(unit)
+        value = float(np.sum((np.abs(a) / rows.columns) ** self.p))
+        value = _in_range(value * rows.value_unit(unit))
+        residual = self._residual(a, y)
         dual = dual * (self.p * bound / (dual @ y)) if bound > 0 else dual
+        dual = np.ldexp(dual, rows.exponents - unit)
+        a = np.ldexp(a, unit)
         found = Interpolator(a, dual, value, bound, residual, iterations, "optimal", "certified")
         if bound > 0 and abs(found.gap) <= GAP and residual <= RESIDUAL:
             return found
-        size = np.linalg.cond(self.L)
-        message = (
-            f"The features have condition number {size:.1e} at p = {self.p:.10g}: the gap "
-            f"{found.gap:.1e} and residual {residual:.1e} reached certify no optimum."
+        return replace(found, status="ill-conditioned", message=self._complaint(found))
+
+    def _residual(self, a, y) -> float:
+        """The larger of ‖Φa − y‖ / ‖y‖ in the units given and the worst row's, rounding left out.
+
+        A row's is relative to its own label, or to 1e-4 of the largest where that is larger.
+        """
+        miss = np.abs(self.rows.phi @ a - y)
+        given, unit = _in_unit(y, -self.rows.exponents)
+        with np.errstate(over="ignore"):
+            whole = np.linalg.norm(np.ldexp(miss, -self.rows.exponents - unit))
+        rounding = ROUNDING * self.rows.norms * np.linalg.norm(a / self.rows.columns)
+        by_row = (miss - rounding) / np.maximum(np.abs(y), 1e-4 * np.abs(y).max())
+        return float(max(whole / np.linalg.norm(given), by_row.max()))
+
+    def _complaint(self, found) -> str:
+        rank, n = len(self.kept), len(self.rows.phi)
+        return (
+            f"The features, rows scaled to norm 1, have condition number "
+            f"{np.linalg.cond(self.L):.1e} and rank {rank} for {n} samples at p = {self.p:.10g}: "
+            f"the gap {found.gap:.1e} and residual {found.residual:.1e} reached certify no optimum."
         )
-        return replace(found, status="ill-conditioned", message=message)
 
 
 def _orthonormal_rows(psi):
@@ -199,6 +307,8 @@ def _pivoted_rows(psi):
     kept, dependent = pivots[:rank], pivots[rank:]
     farkas = np.zeros((n, n - rank))
     farkas[kept] = -solve_triangular(R[:rank, :rank], R[:rank, rank:])
+    # What is rounding in a coefficient would weigh a label that has no part in the dependency.
+    farkas[np.abs(farkas) <= ROUNDING * np.abs(farkas).max(axis=0, initial=1)] = 0
     farkas[dependent, np.arange(n - rank)] = 1.0
     return np.ascontiguousarray(Qt[:, :rank].T), R[:rank, :rank].T, kept, farkas
 
