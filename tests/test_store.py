@@ -23,6 +23,7 @@ from flattest.store import (
     ENGINE_VERSION,
     LeaseLost,
     Store,
+    StoreError,
     index,
     read_record,
     read_series,
@@ -314,16 +315,49 @@ def test_a_run_of_a_newer_schema_is_not_overwritten(store):
 # The index
 
 
-def test_a_deleted_index_is_rebuilt_from_the_folders(store):
+@pytest.mark.parametrize("way", [Store.open, Store.create])
+def test_a_deleted_index_is_rebuilt_from_the_folders(store, way):
     keys = {finished(store, seed=0), finished(store, seed=1), store.add(Task(), 2, "paper/fig1")}
     before = {run.key: run for run in store.runs()}
     for file in store.root.glob("index.sqlite*"):
         file.unlink()
-    after = {run.key: run for run in Store.create(store.root).runs()}
+    after = {run.key: run for run in way(store.root).runs()}
     assert set(after) == keys
     for key in keys:
         for field in ("label", "seed", "status", "seconds", "progress"):
             assert getattr(after[key], field) == getattr(before[key], field)
+
+
+def test_an_index_deleted_while_in_use_is_missed_until_the_store_is_opened_again(store):
+    key = finished(store)
+    (store.root / "index.sqlite").unlink()
+    with pytest.raises(StoreError, match="deleted while in use; `flattest status` rebuilds it"):
+        store.runs()
+    assert not (store.root / "index.sqlite").exists()
+    Store.open(store.root)
+    assert store.run(key).status == "finished"
+
+
+def test_the_log_of_a_deleted_index_is_not_replayed_into_the_new_one(store):
+    """The log that a killed process leaves: a copy of it while a connection is open."""
+    path = store.root / "index.sqlite"
+    log = store.root / "index.sqlite-wal"
+    key = finished(store)
+    with store.index.connection() as db:
+        db.execute("UPDATE runs SET label = 'stale'")
+        left = log.read_bytes()
+    path.unlink()
+    log.write_bytes(left)
+    assert Store.open(store.root).run(key).label == "paper/fig1"
+
+
+def test_an_index_that_another_process_made_meanwhile_keeps_its_log(store):
+    path = store.root / "index.sqlite"
+    with store.index.connection() as db:
+        db.execute("INSERT INTO runs (key, label, seed, created) VALUES ('k', 'in the log', 0, 0)")
+        index.Index.create(path)
+        assert (store.root / "index.sqlite-wal").stat().st_size > 0
+    assert store.index.row("k").label == "in the log"
 
 
 def test_a_run_folder_copied_from_another_store_is_adopted(store, tmp_path):
@@ -346,10 +380,23 @@ def test_a_store_of_another_schema_is_refused_untouched(store, schema, age):
     assert path.read_bytes() == before
 
 
-def test_a_file_that_is_no_database_is_refused(store):
-    (store.root / "index.sqlite").write_bytes(b"x" * 4096)
-    with pytest.raises(FlattestError, match="cannot be used"):
-        Store.create(store.root)
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda path: path.write_bytes(b""),
+        lambda path: path.write_bytes(b"x" * 4096),
+        lambda path: os.truncate(path, path.stat().st_size - 4096),
+        lambda path: os.truncate(path, 100),
+    ],
+)
+def test_a_damaged_index_is_refused_with_the_advice_to_delete_it_which_helps(store, damage):
+    key = finished(store)
+    damage(store.root / "index.sqlite")
+    for way in (Store.open, Store.create):
+        with pytest.raises(StoreError, match="delete it, with index.sqlite-wal and .*-shm"):
+            way(store.root).runs()
+    (store.root / "index.sqlite").unlink()
+    assert Store.open(store.root).run(key).status == "finished"
 
 
 def test_a_store_that_is_not_there_or_cannot_be_made_is_refused(tmp_path):

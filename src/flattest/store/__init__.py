@@ -200,6 +200,10 @@ def read_spec(folder: Path) -> Spec:
     return spec
 
 
+def opened(path: Path) -> Index:
+    return Index(path) if path.exists() else Index.create(path)
+
+
 class Store:
     """The runs under `root`. Any number of processes may use one store at once."""
 
@@ -216,19 +220,22 @@ class Store:
             (root / "runs").mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise unwritable(root, error) from error
-        path = root / "index.sqlite"
-        return cls(root, Index(path) if path.exists() else Index.create(path))
+        return cls(root, opened(root / "index.sqlite"))
 
     @classmethod
     def open(cls, root: Path | str) -> Self:
-        """Open the store at `root` to read; it must exist, and may be on a read-only disk."""
-        path = Path(root) / "index.sqlite"
-        if not path.exists():
+        """Open the store at `root` to read; it must exist, and may be on a read-only disk.
+
+        A store that has lost its index has runs, and gets a new one.
+        """
+        root = Path(root)
+        path = root / "index.sqlite"
+        if not path.exists() and not any(root.glob("runs/*/spec.json")):
             raise StoreError(
                 f"There is no store at {root}: give its folder with --store, "
                 "or make one with `flattest run`."
             )
-        return cls(root, Index(path))
+        return cls(root, opened(path))
 
     def folder(self, key: str) -> Path:
         return self.root / "runs" / key

@@ -7,6 +7,7 @@ use one store must run on one machine (or on a file system that provides it).
 """
 
 import contextlib
+import fcntl
 import os
 import platform
 import sqlite3
@@ -22,6 +23,7 @@ from flattest.store.files import StoreError, unwritable
 
 SCHEMA = 1
 STALE_AFTER = 60.0  # seconds without a heartbeat after which a lease may be taken over
+DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 
 TABLE = """
 CREATE TABLE runs (
@@ -90,6 +92,7 @@ class Index:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.writable = os.access(path.parent, os.W_OK) and os.access(path, os.W_OK)
+        check_size(path)
         with self.connection() as db:
             check_schema(path, db.execute("PRAGMA user_version").fetchone()[0])
 
@@ -98,12 +101,14 @@ class Index:
         """Make the index at once or not at all; one that another process made first is kept."""
         draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
         try:
-            with connection(draft, writable=True) as db:
+            with connection(draft, "mode=rwc") as db:
                 db.execute("PRAGMA journal_mode=WAL")
                 db.execute(TABLE)
                 db.execute(f"PRAGMA user_version={SCHEMA}")
-            with contextlib.suppress(FileExistsError):
-                os.link(draft, path)
+            with locked(path.parent):
+                if not path.exists():
+                    remove_logs(path)
+                    os.link(draft, path)
         except OSError as error:
             raise unwritable(path, error) from error
         finally:
@@ -111,7 +116,11 @@ class Index:
         return cls(path)
 
     def connection(self) -> contextlib.AbstractContextManager[sqlite3.Connection]:
-        return connection(self.path, self.writable)
+        """A store that cannot be written is opened immutable: WAL needs to write beside the file.
+
+        An index that was deleted is not made here, since SQLite would make an empty one.
+        """
+        return connection(self.path, "mode=rw" if self.writable else "mode=ro&immutable=1")
 
     def rows(self) -> list[Row]:
         with self.connection() as db:
@@ -158,13 +167,39 @@ def check_schema(path: Path, schema: int) -> None:
     )
 
 
-@contextlib.contextmanager
-def connection(path: Path, writable: bool) -> Iterator[sqlite3.Connection]:
-    """A connection in autocommit mode, closed at the end, whose errors are StoreErrors.
+def check_size(path: Path) -> None:
+    """Refuse an empty file, which SQLite takes for a database without tables."""
+    with contextlib.suppress(FileNotFoundError):
+        if path.stat().st_size == 0:
+            raise damaged(path, "it is empty")
 
-    A store that cannot be written is opened immutable, since WAL needs to write beside the file.
-    """
-    uri = f"{path.absolute().as_uri()}?{'mode=rwc' if writable else 'mode=ro&immutable=1'}"
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Only one process at a time is in this block with this folder."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def logs(path: Path) -> list[Path]:
+    """The files that SQLite keeps beside a database in WAL mode."""
+    return [path.with_name(path.name + suffix) for suffix in ("-wal", "-shm")]
+
+
+def remove_logs(path: Path) -> None:
+    """Remove what a deleted index left; SQLite would replay its log into the new one."""
+    for log in logs(path):
+        log.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def connection(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
+    """A connection in autocommit mode, closed at the end, whose errors are StoreErrors."""
+    uri = f"{path.absolute().as_uri()}?{mode}"
     try:
         db = sqlite3.connect(uri, uri=True, timeout=30, isolation_level=None)
         try:
@@ -173,10 +208,34 @@ def connection(path: Path, writable: bool) -> Iterator[sqlite3.Connection]:
         finally:
             db.close()
     except sqlite3.Error as error:
-        raise StoreError(
-            f"The store's index {path} cannot be used: {error}; check that the folder can be "
-            "written and has space, or choose another with --store."
-        ) from error
+        gone = mode != "mode=rwc" and not path.exists()
+        raise (deleted(path) if gone else unusable(path, error)) from error
+
+
+def deleted(path: Path) -> StoreError:
+    return StoreError(
+        f"The store's index {path} was deleted while in use; "
+        "`flattest status` rebuilds it from the runs."
+    )
+
+
+def unusable(path: Path, error: sqlite3.Error) -> StoreError:
+    """What to do about an error of SQLite; the low byte of its code is the kind."""
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+    if code in DAMAGED:
+        return damaged(path, str(error))
+    return StoreError(
+        f"The store's index {path} cannot be used: {error}; check that the folder can be "
+        "written and has space, or choose another with --store."
+    )
+
+
+def damaged(path: Path, reason: str) -> StoreError:
+    files = " and ".join(log.name for log in logs(path))
+    return StoreError(
+        f"The store's index {path} is damaged ({reason}); delete it, with {files} beside it, "
+        "and the next command rebuilds it from the runs."
+    )
 
 
 def fetch(db: sqlite3.Connection, key: str) -> Row | None:
