@@ -28,6 +28,11 @@ def finished(store, name, series, seed=0, variant="quick"):
     return key
 
 
+def rot(path):
+    """Zero the file in place: its size, which is all that a listing looks at, stays."""
+    path.write_bytes(b"\x00" * path.stat().st_size)
+
+
 def trained(store, name="table1/bias-algorithm", seed=0):
     """A network that was really trained, with checkpoints, though only for a moment."""
     task = Training(
@@ -56,16 +61,12 @@ def hostile(store):
         path = folder / "series.npz"
         path.write_bytes(path.read_bytes()[:40])
 
-    def scramble(folder):
-        path = folder / "series.npz"
-        path.write_bytes(b"\x00" * path.stat().st_size)
-
     def newer(folder):
         path = folder / "spec.json"
         path.write_text(json.dumps(json.loads(path.read_text()) | {"schema": 99}))
 
     damage("truncated series", 1, truncate)
-    damage("scrambled series", 2, scramble)
+    damage("scrambled series", 2, lambda folder: rot(folder / "series.npz"))
     damage("missing series", 3, lambda folder: (folder / "series.npz").unlink())
     damage("newer schema", 4, newer)
     damage("series of another shape", 5, lambda _: None, {"epoch": np.zeros((3, 2)), "x": [1]})

@@ -17,6 +17,7 @@ from flattest import runner
 from flattest.cli import _dispatch as cli
 from flattest.experiments.expectations import AtMost
 from flattest.store import Store
+from stores import rot
 from tasks import Failing, Square, experiment_of
 
 SOURCE = str(Path(__file__).parents[1] / "src")
@@ -186,10 +187,11 @@ def test_show_finds_a_run_of_ones_own_by_its_name(capsys, panels):
     assert json.loads(out)["run"]["key"] == key
 
 
-def test_show_survives_a_broken_run(capsys, panels):
+@pytest.mark.parametrize("file", ["spec.json", "series.npz"])
+def test_show_survives_a_broken_run(capsys, panels, file):
     run_quietly(capsys, "fig1a", "--seeds", "1")
     (run,) = Store.open("out/store").runs()
-    (run.folder / "spec.json").write_bytes(b"{")
+    (run.folder / file).write_bytes(b"{" * (run.folder / file).stat().st_size)
     for arguments in ((), ("--json",)):
         code, out, _ = flattest(capsys, "show", run.key, *arguments)
         assert code == 0
@@ -205,6 +207,16 @@ def test_export_to_csv_has_every_value(capsys, panels):
         (str(seed), float(i**2 + seed)) for seed in (0, 1) for i in range(3)
     ]
     assert [r["status"] for r in table("csv/runs.csv")] == ["finished"] * 2
+
+
+def test_export_leaves_out_a_run_whose_results_rot_and_says_so(capsys, panels):
+    run_quietly(capsys, "fig1a")
+    whole, rotten = Store.open("out/store").runs()
+    rot(rotten.folder / "series.npz")
+    code, out, _ = flattest(capsys, "export", "fig1a", "--out", "csv")
+    assert code == 0
+    assert f"Left out run {rotten.key}: Cannot read" in " ".join(out.split())
+    assert {r["key"] for r in table("csv/series.csv")} == {whole.key}
 
 
 @pytest.mark.peer

@@ -87,6 +87,13 @@ def test_outcomes_of_claims_are_kept_and_shown(store):
     assert sum(checked is not None for checked in shown.values()) == 2
 
 
+def test_new_outcomes_are_kept_where_the_old_ones_are_damaged(store):
+    entry = next(c for c in ledger() if c.evidence == "citation")
+    (store.root / "claims.json").write_text("[{]")
+    save([run(entry)], store.root)
+    assert set(saved(store.root)) == {entry.id}
+
+
 def test_long_series_are_thinned_with_both_ends_kept(store, monkeypatch):
     monkeypatch.setattr("flattest.report.reader.NUMBERS_AT_MOST", 700)
     finished(store, "wen2023/fig1a", curves(1000))

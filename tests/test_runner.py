@@ -18,6 +18,7 @@ from flattest import runner
 from flattest.errors import FlattestError
 from flattest.experiments.expectations import AtMost, RatioAtLeast
 from flattest.store import Store, StoreError
+from stores import rot
 from tasks import Failing, Square, Threads, Walk, experiment_of, steps_done, undisturbed
 
 HERE = Path(__file__).parent
@@ -69,6 +70,23 @@ def test_results_are_stored_judged_and_not_computed_again(store):
     assert runner.plan([e], "quick", store) == []
     runner.run([e], "quick", store, workers=1)
     assert [run.finished for run in store.runs()] == before
+
+
+@pytest.mark.parametrize("file", ["series.npz", "params.safetensors"])
+def test_a_run_whose_results_rot_is_left_out_of_the_judgement_and_done_again(tmp_path, store, file):
+    e = experiment_of("t/walk", Walk(folder=str(tmp_path)), 2)
+    runner.run([e], "quick", store, workers=1)
+    whole, rotten = store.runs()
+    rot(rotten.folder / file)
+    assert store.run(rotten.key).status == "finished"
+    judged = runner.judge(e, "quick", store)
+    assert (judged.met, judged.missing) == (False, 1)
+    assert [run.status for run in judged.runs] == ["finished", "broken"]
+    assert file in judged.runs[1].sentence
+    (again,) = runner.run([e], "quick", store, workers=1)
+    assert again.met
+    assert store.run(rotten.key).series()["v"].tolist() == undisturbed(1)
+    assert store.run(whole.key) == whole
 
 
 def test_more_seeds_add_to_those_that_are_done(store):

@@ -1,5 +1,6 @@
 """The store: runs are whole or absent, keyed by what they compute, and shared by processes."""
 
+import contextlib
 import errno
 import math
 import multiprocessing
@@ -273,6 +274,16 @@ def test_bytes_that_rot_in_place_are_noticed_when_read(store):
     path.write_bytes(data)
     with pytest.raises(FlattestError, match="series.npz: it is damaged"):
         run.series()
+
+
+def test_damage_anywhere_in_series_is_said_in_a_sentence_if_it_is_noticed(tmp_path):
+    path = tmp_path / "series.npz"
+    write_series(path, {"epoch": np.arange(40), "v": np.eye(3)})
+    whole = path.read_bytes()
+    for at in range(0, len(whole) - 4, 7):
+        path.write_bytes(whole[:at] + b"\xff\x00\x12\x63" + whole[at + 4 :])
+        with contextlib.suppress(FlattestError):
+            read_series(path)
 
 
 def test_a_run_whose_results_are_broken_is_given_again_from_the_start(store):

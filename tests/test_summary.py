@@ -6,6 +6,7 @@ import pytest
 from flattest.experiments import experiment
 from flattest.store import Store
 from flattest.summary import markdown, summarize
+from stores import rot
 
 
 def store_with(tmp_path, errors, status="finished"):
@@ -34,6 +35,15 @@ def test_the_table_says_what_was_not_as_expected_and_what_diverged(tmp_path):
     )
     assert "1 (1 diverged)" in table
     assert "no: test_error" in table
+
+
+def test_a_run_whose_results_rot_is_counted_and_left_out(tmp_path):
+    store = store_with(tmp_path, [0.0, 0.3])
+    rot(store.runs()[1].folder / "series.npz")
+    (found,) = summarize([experiment("wen2023/fig1a")], "quick", store)
+    assert found.seeds == 1
+    assert found.measured["test_error"].high < 0.1
+    assert "1 (1 broken)" in markdown([found])
 
 
 def test_experiments_without_runs_are_left_out(tmp_path):

@@ -31,6 +31,7 @@ def export(
     """Write the runs' series to `folder`; returns what was written and the broken runs left out."""
     if format not in FORMATS:
         raise unknown("format", format, FORMATS)
+    runs = [run.examined() for run in runs]
     skipped = [run for run in runs if run.status == "broken"]
     whole = [run for run in runs if run.status != "broken"]
     if not whole:

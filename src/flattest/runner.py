@@ -111,7 +111,10 @@ def with_needed(chosen: Iterable[Experiment], variant: VariantName) -> list[Expe
 def plan(
     chosen: Iterable[Experiment], variant: VariantName, store: Store, seeds: int | None = None
 ) -> list[Job]:
-    """The runs that are not done, each once, asked for in the store; the longest first."""
+    """The runs that are not done, each once, asked for in the store; the longest first.
+
+    One whose results cannot be read is to be done again.
+    """
     jobs: dict[str, Job] = {}
     for e in chosen:
         v = e.variant(variant)
@@ -119,7 +122,7 @@ def plan(
             job = Job(v.task, seed, e.name if variant == "full" else f"{e.name}:quick")
             key = store.add(job.task, seed, job.label)
             found = store.run(key)
-            if found is None or not found.done:
+            if found is None or not found.examined().done:
                 jobs.setdefault(key, job)
     return sorted(jobs.values(), key=lambda job: -job.task.cost)
 
@@ -319,9 +322,9 @@ def results(
 def stored(
     e: Experiment, variant: VariantName, store: Store, seeds: int | None = None
 ) -> list[StoredRun]:
-    """The runs of an experiment that the store knows, by seed."""
+    """The runs of an experiment that the store knows, by seed; broken if they cannot be read."""
     found = (store.run(key) for key in e.variant(variant).keys(seeds))
-    return [run for run in found if run is not None]
+    return [run.examined() for run in found if run is not None]
 
 
 def find_runs(store: Store, patterns: Sequence[str]) -> list[StoredRun]:

@@ -1,5 +1,6 @@
 """What the runs of an experiment came to, small enough to commit: store → JSON and Markdown."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
@@ -9,7 +10,7 @@ import numpy as np
 from flattest import runner
 from flattest.experiments import Experiment, Task, VariantName
 from flattest.experiments.expectations import Result, Verdict, tail
-from flattest.store import Store
+from flattest.store import Store, StoredRun
 
 # What is summarized of a series of training that has it: the median of its last tenth.
 MEASURES = ("train_loss", "sharpness", "bound", "test_error", "test_loss")
@@ -27,6 +28,7 @@ class Spread(msgspec.Struct, frozen=True):
 class Summary(msgspec.Struct, frozen=True):
     """One experiment at one scale. `seconds` is the time of one run, the median over seeds.
 
+    `seeds` are those that have a result; `statuses` counts the broken runs too.
     `measured` is what the task names, None where a seed has no such number.
     """
 
@@ -58,7 +60,8 @@ def summarize(
 def _summary(
     e: Experiment, variant: VariantName, store: Store, seeds: int | None
 ) -> Summary | None:
-    found = [run for run in runner.stored(e, variant, store, seeds) if run.done]
+    runs = runner.stored(e, variant, store, seeds)
+    found = [run for run in runs if run.done]
     if not found:
         return None
     results = [runner.result(run) for run in found]
@@ -70,15 +73,18 @@ def _summary(
         notes=e.notes,
         variant=variant,
         seeds=len(found),
-        statuses={
-            s: sum(r.status == s for r in results) for s in sorted({r.status for r in results})
-        },
+        statuses=_statuses(runs),
         seconds=float(np.median([run.seconds for run in found])),
         machine="" if made is None else f"{made.machine}, {made.cores} cores",
         commit="" if made is None else made.commit,
         measured=_measured(e.variant(variant).task, results),
         verdicts=runner.judge(e, variant, store, seeds).verdicts,
     )
+
+
+def _statuses(runs: Sequence[StoredRun]) -> dict[str, int]:
+    counts = Counter(run.status for run in runs if run.done or run.status == "broken")
+    return dict(sorted(counts.items()))
 
 
 def _measured(task: Task, results: Sequence[Result]) -> dict[str, Spread | None]:

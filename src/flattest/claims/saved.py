@@ -7,7 +7,8 @@ import msgspec
 
 from flattest.claims import Outcome
 from flattest.claims.markdown import cells
-from flattest.store import read_json, write_json
+from flattest.errors import FlattestError
+from flattest.store import StoreError, read_json, write_json
 
 NAME = "claims.json"
 
@@ -25,8 +26,17 @@ class Checked(msgspec.Struct, frozen=True):
 
 
 def save(outcomes: Sequence[Outcome], folder: Path) -> None:
-    """Keep the outcomes in `folder`, beside those of claims that were not checked this time."""
-    kept = saved(folder) | {outcome.id: _checked(outcome) for outcome in outcomes}
+    """Keep the outcomes in `folder`, beside those of claims that were not checked this time.
+
+    Where the file is damaged there is nothing to keep them beside, and it begins anew.
+    """
+    try:
+        before = saved(folder)
+    except StoreError:
+        raise
+    except FlattestError:
+        before = {}
+    kept = before | {outcome.id: _checked(outcome) for outcome in outcomes}
     write_json(folder / NAME, sorted(kept.values(), key=lambda entry: entry.id))
 
 

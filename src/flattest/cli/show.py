@@ -43,7 +43,7 @@ def command(
     run: RunName, full: Full = False, folder: StoreFolder = DEFAULT_STORE, as_json: Json = False
 ) -> int:
     store = Store.open(folder)
-    found = named(store, run, full) if "@" in run else store.find(run)
+    found = (named(store, run, full) if "@" in run else store.find(run)).examined()
     if as_json:
         print_json(everything(found))
     else:

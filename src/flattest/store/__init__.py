@@ -151,6 +151,17 @@ class StoredRun(msgspec.Struct, frozen=True):
         found = [Checkpoint(int(p.stem), p) for p in files if p.stem.isdecimal()]
         return sorted(found, key=lambda checkpoint: checkpoint.epoch)
 
+    def examined(self) -> "StoredRun":
+        """This run after a look into its results, "broken" if they cannot be read.
+
+        A listing compares sizes only, and does not see bytes that rot in place.
+        """
+        try:
+            read_results(self.folder)
+        except FlattestError as error:
+            return msgspec.structs.replace(self, status="broken", sentence=str(error))
+        return self
+
     def task(self) -> dict[str, Any]:
         """What was asked, as plain data."""
         return msgspec.json.decode(read_spec(self.folder).task)
@@ -484,9 +495,18 @@ def check(folder: Path, status: str) -> None:
             check_size(folder / name, size)
 
 
+def read_results(folder: Path) -> None:
+    """Refuse results that cannot be read to their end; those that are missing are not ours."""
+    for name, read in (("series.npz", read_series), ("params.safetensors", read_tensors)):
+        if (folder / name).exists():
+            read(folder / name)
+
+
 def intact(folder: Path, status: str) -> bool:
+    """Whether the results of a run that is done are there and can be read."""
     try:
         check(folder, status)
+        read_results(folder)
     except FlattestError:
         return False
     return True

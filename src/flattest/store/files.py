@@ -6,7 +6,6 @@ Nothing here pickles, so a stranger's run can be opened safely.
 import io
 import os
 import tempfile
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -101,7 +100,7 @@ def read_series(path: Path) -> Arrays:
         # Opened here, because NumPy leaves a truncated archive open.
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except Exception as error:  # NumPy raises many kinds for a file that is damaged.
         raise unreadable(path, error) from error
 
 
