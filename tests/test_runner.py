@@ -119,6 +119,23 @@ def test_experiments_with_the_same_task_share_its_runs(store):
     assert len(runner.plan(two, "quick", store)) == 2
 
 
+def test_experiments_that_share_a_name_are_both_run_and_judged(store):
+    bound = AtMost(series="square", value=4.5)
+    two = [experiment_of("t/square", Square(n=n), 1, bound) for n in (3, 4)]
+    first, second = runner.run(two, "quick", store, workers=1)
+    assert (first.missing, second.missing) == (0, 0)
+    assert (first.met, second.met) == (True, False)
+
+
+def test_what_is_compared_with_is_run_beside_a_spec_of_its_name(store, monkeypatch):
+    small, mine = (experiment_of("t/a", Square(n=n), 1) for n in (2, 5))
+    large = experiment_of(
+        "t/b", Square(n=3), 1, RatioAtLeast(other="t/a", series="square", ratio=3.9)
+    )
+    monkeypatch.setattr(runner, "experiment", {"t/a": small}.__getitem__)
+    assert runner.run([mine, large], "quick", store, workers=1)[1].met
+
+
 def test_an_unrun_experiment_does_not_meet_its_expectations(store):
     judgement = runner.judge(experiment_of("t/square", Square()), "quick", store)
     assert not judgement.met

@@ -99,12 +99,15 @@ def run(
 
 
 def with_needed(chosen: Iterable[Experiment], variant: VariantName) -> list[Experiment]:
-    """The experiments and those that their expectations compare with."""
-    found = {e.name: e for e in chosen}
+    """The experiments and those that their expectations compare with, each once.
+
+    By key, since a user's spec may bear the name of another experiment and does not replace it.
+    """
+    found = {e.key: e for e in chosen}
     for e in list(found.values()):
         for name in e.variant(variant).needs:
             other = experiment(name)
-            found.setdefault(other.name, other)
+            found.setdefault(other.key, other)
     return list(found.values())
 
 
