@@ -110,6 +110,16 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path, monke
     assert os.listdir(path.parent) == ["spec.json"]
 
 
+@pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o002, 0o664), (0o077, 0o600)])
+def test_files_have_the_mode_that_the_umask_allows(tmp_path, mask, mode):
+    before = os.umask(mask)
+    try:
+        write_bytes(tmp_path / "spec.json", b"{}")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "spec.json").stat().st_mode & 0o777 == mode
+
+
 # Keys
 
 
@@ -293,6 +303,24 @@ def test_a_run_whose_results_are_broken_is_given_again_from_the_start(store):
         claim.finish({"epoch": [7]})
     assert store.run(key).status == "finished"
     np.testing.assert_array_equal(store.run(key).series()["epoch"], [7])
+
+
+def test_results_that_may_not_be_read_are_not_damaged_and_not_computed_again(store, monkeypatch):
+    key = finished(store)
+    read = Path.open
+
+    def refuse(path, *arguments, **options):
+        if path.name == "series.npz":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return read(path, *arguments, **options)
+
+    monkeypatch.setattr(Path, "open", refuse)
+    assert "series.npz: Permission denied; ask its owner" in store.run(key).examined().sentence
+    with pytest.raises(StoreError, match="Permission denied"):
+        store.claim(key)
+    monkeypatch.undo()
+    assert store.run(key) == store.run(key).examined()
+    assert store.index.row(key).owner is None
 
 
 @pytest.mark.parametrize("damage", [truncate, Path.unlink])

@@ -324,7 +324,12 @@ class Store:
             return None
         claim = Claim(self, key, owner)
         if claim.record.status in DONE:
-            if intact(self.folder(key), claim.record.status):
+            try:
+                whole = intact(self.folder(key), claim.record.status)
+            except StoreError:
+                claim.release(claim.record)
+                raise
+            if whole:
                 # Done, though perhaps killed before it could tell the index.
                 claim.release(claim.record)
                 return None
@@ -503,10 +508,15 @@ def read_results(folder: Path) -> None:
 
 
 def intact(folder: Path, status: str) -> bool:
-    """Whether the results of a run that is done are there and can be read."""
+    """Whether the results of a run that is done are there and can be read.
+
+    Of results that we have no right to read nobody can say, and to compute them again is no remedy.
+    """
     try:
         check(folder, status)
         read_results(folder)
+    except StoreError:
+        raise
     except FlattestError:
         return False
     return True

@@ -5,7 +5,7 @@ Nothing here pickles, so a stranger's run can be opened safely.
 
 import io
 import os
-import tempfile
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -30,19 +30,20 @@ def write_bytes(path: Path, data: bytes) -> None:
     """Write `data` to `path` atomically: a reader sees the old file or the new one, never a part.
 
     The temporary file is in the same folder (os.replace does not cross file systems) and is synced
-    before it takes the name, so that a power cut cannot leave the name on an empty file.
+    before it takes the name, so that a power cut cannot leave the name on an empty file. It is
+    made by open, which gives it the mode that the umask allows; tempfile's are the owner's alone.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+        draft = path.parent / f".{path.name}.{uuid.uuid4().hex}.tmp"
         try:
-            with os.fdopen(handle, "wb") as file:
+            with draft.open("xb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(name, path)
+            os.replace(draft, path)
         except BaseException:
-            os.unlink(name)
+            draft.unlink(missing_ok=True)
             raise
         sync_folder(path.parent)
     except OSError as error:
@@ -148,5 +149,8 @@ def check_size(path: Path, size: int) -> None:
 
 
 def unreadable(path: Path, error: Exception) -> FlattestError:
+    """What is wrong with a file; one that we may not read is no worse for it."""
+    if isinstance(error, PermissionError):
+        return StoreError(f"Cannot read {path}: {error.strerror}; ask its owner for access.")
     reason = "it is missing" if isinstance(error, FileNotFoundError) else f"it is damaged ({error})"
     return FlattestError(f"Cannot read {path.parent.name}/{path.name}: {reason}.")
