@@ -96,15 +96,21 @@ def test_series_that_are_not_numbers_are_refused_and_never_pickled(tmp_path):
         read_series(tmp_path / "evil.npz")
 
 
-def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
+REFUSALS = {errno.ENOSPC: "free some space", errno.EACCES: "see that its folder can be written"}
+
+
+@pytest.mark.parametrize(("code", "remedy"), REFUSALS.items())
+def test_a_write_that_fails_leaves_the_old_file_and_says_what_helps(
+    tmp_path, monkeypatch, code, remedy
+):
     path = tmp_path / "run" / "spec.json"
     write_bytes(path, b"old")
 
-    def full(handle):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    def refuse(handle):
+        raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(FlattestError, match="No space left on device.*--store"):
+    monkeypatch.setattr(os, "fsync", refuse)
+    with pytest.raises(FlattestError, match=f"{os.strerror(code)}; {remedy}, or choose another p"):
         write_bytes(path, b"new")
     assert path.read_bytes() == b"old"
     assert os.listdir(path.parent) == ["spec.json"]
@@ -442,7 +448,7 @@ def test_a_store_that_is_not_there_or_cannot_be_made_is_refused(tmp_path):
     with pytest.raises(FlattestError, match="no store"):
         Store.open(tmp_path / "absent")
     (tmp_path / "file").write_text("")
-    with pytest.raises(FlattestError, match="Not a directory"):
+    with pytest.raises(FlattestError, match="Not a directory; see .* with --store"):
         Store.create(tmp_path / "file" / "store")
 
 

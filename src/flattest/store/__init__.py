@@ -28,6 +28,7 @@ import msgspec
 
 from flattest.errors import FlattestError
 from flattest.store.files import (
+    ANOTHER_STORE,
     Arrays,
     StoreError,
     check_size,
@@ -230,7 +231,7 @@ class Store:
         try:
             (root / "runs").mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise unwritable(root, error) from error
+            raise unwritable(root, error, ANOTHER_STORE) from error
         return cls(root, opened(root / "index.sqlite"))
 
     @classmethod

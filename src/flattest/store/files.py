@@ -3,6 +3,7 @@
 Nothing here pickles, so a stranger's run can be opened safely.
 """
 
+import errno
 import io
 import os
 import uuid
@@ -24,6 +25,9 @@ class StoreError(FlattestError):
 
 
 Arrays = dict[str, np.ndarray]
+
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+ANOTHER_STORE = "another folder with --store"
 
 
 def write_bytes(path: Path, data: bytes) -> None:
@@ -58,10 +62,11 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def unwritable(path: Path, error: OSError) -> StoreError:
+def unwritable(path: Path, error: OSError, place: str = "another place") -> StoreError:
+    """`place` says what else the user may choose, with the option where it is known."""
+    remedy = "free some space" if error.errno in FULL else "see that its folder can be written"
     return StoreError(
-        f"Cannot write {path}: {error.strerror or error}; "
-        "free the disk, or choose another place, for runs with --store."
+        f"Cannot write {path}: {error.strerror or error}; {remedy}, or choose {place}."
     )
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from flattest.store.files import StoreError, unwritable
+from flattest.store.files import ANOTHER_STORE, StoreError, unwritable
 
 SCHEMA = 1
 STALE_AFTER = 60.0  # seconds without a heartbeat after which a lease may be taken over
@@ -110,7 +110,7 @@ class Index:
                     remove_logs(path)
                     os.link(draft, path)
         except OSError as error:
-            raise unwritable(path, error) from error
+            raise unwritable(path, error, ANOTHER_STORE) from error
         finally:
             draft.unlink(missing_ok=True)
         return cls(path)
