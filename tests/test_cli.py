@@ -217,6 +217,10 @@ def test_export_leaves_out_a_run_whose_results_rot_and_says_so(capsys, panels):
     assert code == 0
     assert f"Left out run {rotten.key}: Cannot read" in " ".join(out.split())
     assert {r["key"] for r in table("csv/series.csv")} == {whole.key}
+    rot(whole.folder / "series.npz")
+    code, _, err = flattest(capsys, "export", "fig1a")
+    assert code == 2
+    assert "None of the 2 runs can be exported: Cannot read" in err
 
 
 @pytest.mark.peer

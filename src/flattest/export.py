@@ -34,6 +34,11 @@ def export(
     runs = [run.examined() for run in runs]
     skipped = [run for run in runs if run.status == "broken"]
     whole = [run for run in runs if run.status != "broken"]
+    if skipped and not whole:
+        raise FlattestError(
+            f"None of the {len(skipped)} runs can be exported: {skipped[0].sentence} "
+            "`flattest run` does them again."
+        )
     if not whole:
         raise FlattestError("There are no runs to export; `flattest status` lists what is there.")
     return FORMATS[format](whole, folder), skipped
