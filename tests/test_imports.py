@@ -9,7 +9,7 @@ import flattest
 
 SOURCE = Path(flattest.__file__).parent
 LEVELS = [
-    {"errors", "processes", "randomness", "certificate", "store"},
+    {"errors", "processes", "randomness", "certificate", "store", "user_file"},
     {"activations", "data", "models", "losses"},
     {
         "balancing",

@@ -10,6 +10,6 @@ def unknown(kind: str, name: object, valid) -> FlattestError:
     return FlattestError(f"Unknown {kind} {name!r}; valid are: {', '.join(sorted(valid))}.")
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
     """The first line of someone else's message, to be quoted within a sentence."""
     return (str(error).strip().partition("\n")[0] or type(error).__name__).rstrip(".")

@@ -22,7 +22,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from threadpoolctl import threadpool_limits
 
-from flattest.errors import FlattestError
+from flattest import user_file
+from flattest.errors import FlattestError, first_line
 from flattest.experiments import (
     VARIANTS,
     Experiment,
@@ -216,7 +217,7 @@ def cluster(workers: int, scheduler: str | None, preload: Path | None = None) ->
                 client.upload_file(str(preload))
             yield client
             return
-        with interrupts_held_back():
+        with interrupts_held_back(), failures_to_start():
             processes = LocalCluster(
                 n_workers=workers,
                 threads_per_worker=1,
@@ -226,10 +227,22 @@ def cluster(workers: int, scheduler: str | None, preload: Path | None = None) ->
                 silence_logs=logging.CRITICAL,
                 memory_limit=0,
                 env=WORKER_ENVIRONMENT | dict(os.environ),
-                preload=[str(preload)] if preload is not None else [],
+                preload=[user_file.statement(preload)] if preload is not None else [],
             )
         stack.enter_context(processes)
         yield stack.enter_context(Client(processes))
+
+
+@contextlib.contextmanager
+def failures_to_start() -> Iterator[None]:
+    """Within it, workers that cannot start are said in one sentence."""
+    try:
+        yield
+    except RuntimeError as error:
+        reason = first_line(error.__cause__ or error)
+        raise FlattestError(
+            f"The worker processes cannot start: {reason}; --workers 1 does without them."
+        ) from error
 
 
 def connected(address: str) -> Any:

@@ -1,11 +1,13 @@
 """A function from a user's Python file, named FILE.py:FUNCTION."""
 
-import importlib.util
+import contextlib
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from flattest.errors import FlattestError
+from flattest.user_file import imported
 
 
 def file_of(reference: str) -> Path:
@@ -19,11 +21,7 @@ def load(reference: str) -> Callable[..., Any]:
         raise FlattestError(f"Say FILE.py:FUNCTION, as in my_lab.py:setup, not {reference!r}.")
     if not path.is_file():
         raise FlattestError(f"There is no file {path}.")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None:
-        raise FlattestError(f"{path} cannot be imported as a Python file.")
-    module, loader = importlib.util.module_from_spec(spec), spec.loader
-    run(lambda: loader.exec_module(module), f"Importing {path}")
+    module = run(lambda: imported(path), f"Importing {path}")
     function = getattr(module, name, None)
     if not callable(function):
         raise FlattestError(f"{path} defines no function {name!r}.")
@@ -31,9 +29,13 @@ def load(reference: str) -> Callable[..., Any]:
 
 
 def run(action: Callable[[], Any], what: str) -> Any:
-    """Do what the user's code says; its own errors become a sentence that names them."""
+    """Do what the user's code says; its own errors become a sentence that names them.
+
+    What it prints goes to the error stream: the output may be JSON.
+    """
     try:
-        return action()
+        with contextlib.redirect_stdout(sys.stderr):
+            return action()
     except FlattestError:
         raise
     except Exception as error:
