@@ -39,6 +39,10 @@ def test_ranges_are_cut_evenly_in_the_logarithm_and_whole_where_they_must_be():
     assert len(axis("d=10:60").values) == 6
 
 
+def test_the_values_of_an_axis_increase_in_whatever_order_they_are_said():
+    assert axis("n=20,10,15,10.2") == Axis("n", (10, 15, 20))
+
+
 @pytest.mark.parametrize(
     "text", ["n", "n=", "n=9:3", "n=-1,2", "n=1:2:3:4", "n=5:inf", "n=5:9:nan"]
 )

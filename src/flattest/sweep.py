@@ -37,7 +37,7 @@ WHOLE = {"n", "d", "width", "epochs"}
 
 
 class Axis(msgspec.Struct, frozen=True):
-    """One setting and the values it takes."""
+    """One setting and the values it takes, in increasing order."""
 
     setting: str
     values: tuple[float, ...]
@@ -76,7 +76,7 @@ def axis(text: str) -> Axis:
         raise FlattestError(f"{text!r} is no axis; say n=50:800, n=50:800:9 or n=50,100,200.")
     if setting in WHOLE:
         numbers = [float(round(v)) for v in numbers]
-    return Axis(setting, tuple(dict.fromkeys(numbers)))
+    return Axis(setting, tuple(sorted(set(numbers))))
 
 
 def cells(setup: Setup, x: Axis, y: Axis, seeds: int) -> dict[tuple[int, int], Experiment]:
