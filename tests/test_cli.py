@@ -2,6 +2,7 @@
 
 import csv
 import inspect
+import io
 import json
 import os
 import sqlite3
@@ -11,10 +12,15 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from rich.console import Console
 
 from flattest import experiments as registry
 from flattest import runner
+from flattest.claims import Measured, Outcome
 from flattest.cli import _dispatch as cli
+from flattest.cli.list import table as list_table
+from flattest.cli.status import table as status_table
+from flattest.cli.verify import table as verify_table
 from flattest.experiments.expectations import AtMost
 from flattest.store import Store
 from stores import rot
@@ -99,6 +105,30 @@ def test_list_prints_names_claims_and_whole_specs(capsys, panels):
     assert "It holds." in out
     _, out, _ = flattest(capsys, "list", "fig1*", "--json")
     assert [spec["name"] for spec in json.loads(out)] == ["p/fig1a", "p/fig1b"]
+
+
+def on_a_terminal(width, shown):
+    screen = Console(width=width, file=io.StringIO(), force_terminal=True, color_system=None)
+    screen.print(shown)
+    return screen.file.getvalue()
+
+
+def test_the_names_of_experiments_and_claims_are_whole_on_a_narrow_terminal(panels):
+    name, prose = "p/" + 47 * "x", 20 * "prose "
+    e = msgspec.structs.replace(panels["p/fig1a"], name=name, figure="Figure 1", claim=prose)
+    assert name in on_a_terminal(80, list_table([e]))
+    words = dict.fromkeys(("source", "evidence", "cost", "expected"), "words")
+    measured = Measured(0.123456789, 0.123456789, "==", 1e-9)
+    outcome = Outcome(name, prose, **words, status="words", as_expected=True, measured=measured)
+    assert name in on_a_terminal(80, verify_table([outcome]))
+
+
+def test_the_keys_of_runs_are_whole_on_a_narrow_terminal(capsys, panels):
+    run_quietly(capsys, "fig1a", "--seeds", "1")
+    (run,) = Store.open("out/store").runs()
+    shown = on_a_terminal(40, status_table([run]))
+    assert run.key[:10] in shown
+    assert "…" not in shown
 
 
 def test_plot_says_where_there_is_no_figure(capsys, panels):

@@ -2,12 +2,14 @@
 
 import os
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 import tyro
 from rich.console import Console
+from rich.table import Column, Table
 
 from flattest.errors import FlattestError
 from flattest.experiments import VariantName
@@ -66,6 +68,19 @@ def console() -> Console:
     """For people: to a terminal in colour, to a file or a pipe without and uncut."""
     screen = Console(highlight=False)
     return screen if screen.is_terminal else Console(highlight=False, width=200, soft_wrap=True)
+
+
+def listing(*columns: Column | str) -> Table:
+    """A table without lines, where what is too wide for the terminal is folded, never cut."""
+    grid = Table(*columns, box=None, pad_edge=False)
+    for column in grid.columns:
+        column.overflow = "fold"
+    return grid
+
+
+def name_column(header: str, names: Iterable[str]) -> Column:
+    """What one has to type: other columns give way first."""
+    return Column(header, width=max(map(len, (header, *names))))
 
 
 def mark(met: bool) -> str:

@@ -10,7 +10,7 @@ Examples:
 from rich.markup import escape
 from rich.table import Table
 
-from flattest.cli._options import Json, Patterns, console, print_json
+from flattest.cli._options import Json, Patterns, console, listing, name_column, print_json
 from flattest.experiments import Experiment, experiments, matching
 
 
@@ -24,7 +24,8 @@ def command(patterns: Patterns = (), as_json: Json = False) -> int:
 
 
 def table(chosen: list[Experiment]) -> Table:
-    grid = Table("experiment", "figure", "claim", "seeds", "expectations", box=None, pad_edge=False)
+    names = name_column("experiment", (e.name for e in chosen))
+    grid = listing(names, "figure", "claim", "seeds", "expectations")
     for e in chosen:
         seeds = f"{e.quick.seeds} / {e.full.seeds}"
         expected = f"{len(e.quick.expectations)} / {len(e.full.expectations)}"

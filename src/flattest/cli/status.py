@@ -19,6 +19,8 @@ from flattest.cli._options import (
     StoreFolder,
     console,
     duration,
+    listing,
+    name_column,
     print_json,
 )
 from flattest.runner import find_runs
@@ -49,9 +51,8 @@ def command(
 
 
 def table(runs: list[StoredRun]) -> Table:
-    grid = Table(
-        "run", "experiment", "seed", "status", "done", "time", "", box=None, pad_edge=False
-    )
+    keys = name_column("run", (run.key[:10] for run in runs))
+    grid = listing(keys, "experiment", "seed", "status", "done", "time", "")
     for run in runs:
         # A status that is not ours was written by another version.
         status = f"[{COLOURS.get(run.status, 'red')}]{escape(run.status)}[/]"

@@ -34,7 +34,9 @@ from flattest.cli._options import (
     StoreFolder,
     Workers,
     console,
+    listing,
     mark,
+    name_column,
     print_json,
 )
 from flattest.errors import FlattestError
@@ -115,7 +117,8 @@ def show_list(entries: list[Claim], as_json: bool) -> int:
     if as_json:
         print_json([{name: getattr(entry, name) for name in fields} for entry in entries])
         return 0
-    grid = Table("claim", "evidence", "cost", "expected", "statement", box=None, pad_edge=False)
+    names = name_column("claim", (entry.id for entry in entries))
+    grid = listing(names, "evidence", "cost", "expected", "statement")
     for entry in entries:
         words = (entry.id, entry.evidence, entry.cost, entry.expected, entry.statement)
         grid.add_row(*map(escape, words))
@@ -124,7 +127,8 @@ def show_list(entries: list[Claim], as_json: bool) -> int:
 
 
 def table(outcomes: list[Outcome]) -> Table:
-    grid = Table("", "claim", "status", "value", "bound", "tolerance", box=None, pad_edge=False)
+    names = name_column("claim", (outcome.id for outcome in outcomes))
+    grid = listing("", names, "status", "value", "bound", "tolerance")
     for outcome in outcomes:
         status = outcome.status if outcome.as_expected else f"[red]{outcome.status}[/]"
         grid.add_row(
