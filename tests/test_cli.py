@@ -118,7 +118,7 @@ def test_the_names_of_experiments_and_claims_are_whole_on_a_narrow_terminal(pane
     e = msgspec.structs.replace(panels["p/fig1a"], name=name, figure="Figure 1", claim=prose)
     assert name in on_a_terminal(80, list_table([e]))
     words = dict.fromkeys(("source", "evidence", "cost", "expected"), "words")
-    measured = Measured(0.123456789, 0.123456789, "==", 1e-9)
+    measured = Measured(0.123456789, 0.123456789, "=", 1e-9)
     outcome = Outcome(name, prose, **words, status="words", as_expected=True, measured=measured)
     assert name in on_a_terminal(80, verify_table([outcome]))
 
@@ -266,6 +266,16 @@ def test_export_to_parquet_agrees_with_csv(capsys, panels):
 
 
 @pytest.mark.peer
+def test_export_to_tensorboard_says_where_it_cannot_write(capsys, panels):
+    pytest.importorskip("tensorboard")
+    run_quietly(capsys, "fig1a", "--seeds", "1")
+    Path("afile").write_text("")
+    code, _, err = flattest(capsys, "export", "--format", "tensorboard", "--out", "afile")
+    assert code == 2
+    assert "Cannot write afile/" in err
+
+
+@pytest.mark.peer
 def test_export_to_tensorboard_can_be_read_by_it(capsys, panels):
     loader = pytest.importorskip("tensorboard.backend.event_processing.event_file_loader")
     run_quietly(capsys, "fig1a", "--seeds", "1")
@@ -352,17 +362,40 @@ def test_an_interruption_says_how_to_go_on(capsys, panels, monkeypatch):
     assert "training goes on from its last checkpoint" in err
 
 
-def test_the_installed_command_ends_quietly_when_its_reader_has_enough():
+def in_a_shell(line, **environment):
+    """The shell's line, where `flattest` is the command line of this source."""
     command = f"{sys.executable} -c 'import sys; from flattest.cli import main; sys.exit(main())'"
-    done = subprocess.run(
-        ["bash", "-c", f"{command} --help | true; exit ${{PIPESTATUS[0]}}"],
-        env=os.environ | {"PYTHONPATH": SOURCE},
+    return subprocess.run(
+        ["bash", "-c", f'flattest() {{ {command} "$@"; }}; {line}'],
+        env=os.environ | {"PYTHONPATH": SOURCE} | environment,
         capture_output=True,
         text=True,
         timeout=60,
     )
-    assert done.returncode == 0
-    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("arguments", ["--help", "list", "list --json"])
+def test_it_ends_quietly_when_its_reader_has_enough(arguments):
+    done = in_a_shell(f"flattest {arguments} | true; exit ${{PIPESTATUS[0]}}")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("arguments", ["--help", "list", "list --json"])
+def test_output_that_cannot_be_written_is_one_sentence_and_exit_code_2(arguments):
+    done = in_a_shell(f"flattest {arguments} > /dev/full")
+    sentence = "flattest: Cannot write the output: No space left on device.\n"
+    assert (done.returncode, done.stderr) == (2, sentence)
+
+
+def test_closed_output_is_no_error():
+    done = in_a_shell("flattest list --json >&-")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_letters_that_the_output_cannot_encode_are_replaced():
+    done = in_a_shell("flattest list", PYTHONIOENCODING="ascii")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "?" in done.stdout
 
 
 def test_every_spec_prints_as_json_that_reads_back(tmp_path, capsys, panels):

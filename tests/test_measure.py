@@ -359,6 +359,7 @@ BAD = {
     "empty": (LINEAR, [], "mse", "data are empty"),
     "no data": (LINEAR, 3, "mse", "pair of arrays or batches"),
     "not pairs": (LINEAR, [X, X, X], "mse", "Every batch must be a pair"),
+    "words": (LINEAR, (X, np.array(["a", "b", "c"])), "mse", "type <U1; give them as numbers"),
     "rows": (LINEAR, (X, Y[:2]), "mse", "as many rows"),
     "nan": (LINEAR, (X * np.nan, Y), "mse", "NaN or infinite"),
     "nan loss": (LINEAR, (X, Y * np.nan), "mse", "not a finite number"),
@@ -379,6 +380,20 @@ def test_bad_input_is_refused_in_one_sentence(name):
     params, data, loss, sentence = BAD[name]
     with pytest.raises(FlattestError, match=sentence) as raised:
         ft.measure(lambda p, x: x @ p["w"], params, data, loss)
+    assert "\n" not in str(raised.value).strip()
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda p, x: np.maximum(x @ p["w"], 0),
+        lambda p, x: x @ p["w"] if x.sum() > 0 else -x @ p["w"],
+    ],
+    ids=["numpy", "branch"],
+)
+def test_a_function_that_jax_cannot_trace_is_refused_in_one_sentence(function):
+    with pytest.raises(FlattestError, match="must be written in JAX") as raised:
+        ft.measure(function, LINEAR, (X, Y))
     assert "\n" not in str(raised.value).strip()
 
 

@@ -129,12 +129,18 @@ def to_tensorboard(runs: Sequence[StoredRun], folder: Path) -> list[Path]:
         raise missing_extra("TensorBoard", "tensorboard") from None
     paths = []
     for run in runs:
-        paths.append(folder / run.label.replace(":", "-") / f"seed{run.seed}-{run.key[:10]}")
-        writer = EventFileWriter(str(paths[-1]))
-        for name, step, value in scalars(run):
-            summary = Summary(value=[Summary.Value(tag=name, simple_value=value)])
-            writer.add_event(Event(step=step, wall_time=run.started or 0.0, summary=summary))
-        writer.close()
+        path = folder / run.label.replace(":", "-") / f"seed{run.seed}-{run.key[:10]}"
+        try:
+            writer = EventFileWriter(str(path))
+            for name, step, value in scalars(run):
+                summary = Summary(value=[Summary.Value(tag=name, simple_value=value)])
+                writer.add_event(Event(step=step, wall_time=run.started or 0.0, summary=summary))
+            writer.close()
+        except OSError as error:
+            raise FlattestError(
+                f"Cannot write {path}: {error.strerror or error}; choose another folder with --out."
+            ) from error
+        paths.append(path)
     return paths
 
 

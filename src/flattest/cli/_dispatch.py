@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import io
 import os
 import pkgutil
 import sys
@@ -41,8 +42,12 @@ exit codes: 0 expectations met, 1 not met, 2 bad input"""
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    make_streams_writable()
     try:
-        return dispatch(arguments)
+        try:
+            return dispatch(arguments)
+        finally:
+            sys.stdout.flush()
     except FlattestError as error:
         print(f"flattest: {error}", file=sys.stderr)
         return 2
@@ -50,9 +55,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"flattest: Interrupted{what_is_kept(arguments)}.", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        # Whoever read our output has enough; keep Python from complaining when it flushes.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # Whoever read our output has enough.
+        give_up_output()
         return 0
+    except OSError as error:
+        if not is_of_a_stream(error):
+            raise
+        give_up_output()
+        print(f"flattest: Cannot write the output: {error.strerror or error}.", file=sys.stderr)
+        return 2
+
+
+def make_streams_writable() -> None:
+    """A letter that the terminal's encoding lacks becomes "?"; a closed stream takes anything."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            setattr(sys, name, os.fdopen(nowhere, "w", encoding="utf-8"))
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
+def is_of_a_stream(error: OSError) -> bool:
+    """A full disk, say; files have a name, connections a class of their own."""
+    return type(error) is OSError and error.filename is None
+
+
+def give_up_output() -> None:
+    """Keep Python from complaining when it flushes what could not be written."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def what_is_kept(arguments: Sequence[str]) -> str:

@@ -64,10 +64,17 @@ def encode(value: Any) -> Any:
     return value.tolist() if hasattr(value, "tolist") else str(value)
 
 
+class Screen(Console):
+    """A console that leaves a reader who has enough to the command line's `main`."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
 def console() -> Console:
     """For people: to a terminal in colour, to a file or a pipe without and uncut."""
-    screen = Console(highlight=False)
-    return screen if screen.is_terminal else Console(highlight=False, width=200, soft_wrap=True)
+    screen = Screen(highlight=False)
+    return screen if screen.is_terminal else Screen(highlight=False, width=200, soft_wrap=True)
 
 
 def listing(*columns: Column | str) -> Table:

@@ -118,10 +118,12 @@ class FunctionProblem:
 def function_problem(function: Callable, params: Any, data: Any, loss: Any) -> FunctionProblem:
     """Checks all that is given; raises a sentence where it cannot be measured."""
     x, y = arrays_of(data)
+    if loss == "cross_entropy":
+        _check_integers(y)
+    elif y.dtype.kind not in "biuf":
+        raise FlattestError(f"The targets are of type {y.dtype}; give them as numbers.")
     if is_named(loss):
         flattest_loss(loss).check_labels(y)
-    elif loss == "cross_entropy":
-        _check_integers(y)
     leaves, tree = named_leaves(params)
     names = list(leaves)
 
@@ -230,6 +232,7 @@ def _check_outputs(p: FunctionProblem) -> None:
         raise
     except Exception as error:  # Whatever the user's function raises on these inputs.
         raise FlattestError(f"The function fails on these inputs: {first_line(error)}.") from None
+    _check_traceable(p)
     if len(f) != p.samples or not bool(jnp.isfinite(f).all()):
         raise FlattestError("The function must give a row of finite outputs for each sample.")
     if not np.allclose(f[:1], alone.reshape(1, -1), rtol=1e-8, atol=1e-10):
@@ -237,6 +240,17 @@ def _check_outputs(p: FunctionProblem) -> None:
             "The function's output for a sample depends on the rest of its batch; ∇²L is then not "
             "defined sample by sample."
         )
+
+
+def _check_traceable(p: FunctionProblem) -> None:
+    """NumPy's functions and branches on values work on arrays, and not where JAX differentiates."""
+    try:
+        jax.eval_shape(p.function, p.leaves, p.x[:1])
+    except Exception as error:  # Whatever the user's function raises on JAX's tracers.
+        raise FlattestError(
+            "The function must be written in JAX (jax.numpy for numpy, jnp.where for a branch on "
+            f"values), or it cannot be differentiated: {first_line(error)}."
+        ) from None
 
 
 def _check_loss(p: FunctionProblem) -> None:
