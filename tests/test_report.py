@@ -213,6 +213,20 @@ def test_head_is_get_without_the_body(server):
     assert (answer.status, answer.headers["Content-Length"], body) == (200, "7", b"")
 
 
+def test_a_connection_goes_on_after_head_of_what_is_not_there(server):
+    with socket.create_connection((HOST, server.port), timeout=10) as link:
+        link.sendall(b"HEAD /nope HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        link.sendall(b"HEAD / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        first, second, rest = link.makefile("rb").read().split(b"\r\n\r\n")
+    assert first.startswith(b"HTTP/1.1 404 ")
+    assert second.startswith(b"HTTP/1.1 200 ")
+    assert rest == b""
+
+
+def test_a_query_asks_for_the_same_page(server):
+    assert asked(server, "GET", "/?a=1")[1] == b"<p>page"
+
+
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "X"])
 def test_other_methods_are_refused(server, method):
     answer, _ = asked(server, method, "/")
@@ -231,7 +245,7 @@ def test_other_methods_are_refused(server, method):
         "/index.sqlite",
         "/live/",
         "/run/",
-        "/?x=1",
+        "/index.sqlite?x=1",
     ],
 )
 def test_there_is_nothing_but_the_page(server, path):

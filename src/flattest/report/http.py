@@ -69,22 +69,28 @@ class Answers:
         self.policy = policy
 
     def answer(self, asked: Request) -> list[bytes]:
-        """The answer's head, and its body where it has one."""
+        """The answer's head, and its body where it has one.
+
+        To HEAD the head alone: a reader would take a body for the beginning of the next answer.
+        """
+        parts = self._parts(asked)
+        return parts[:1] if asked.method == "HEAD" else parts
+
+    def _parts(self, asked: Request) -> list[bytes]:
         if asked.method not in ("GET", "HEAD"):
             return self.refusal(HTTPStatus.METHOD_NOT_ALLOWED, "Allow: GET, HEAD")
         host = asked.headers.get("host", "")
         if (host.rpartition(":")[0] or host) not in NAMES:
             # Another name for this machine: some web page's attempt to read through its reader.
             return self.refusal(HTTPStatus.MISDIRECTED_REQUEST)
-        found = self.found.get(asked.path)
+        found = self.found.get(asked.path.partition("?")[0])
         if found is None:
             return self.refusal(HTTPStatus.NOT_FOUND)
         tag = f"ETag: {found.tag}"
         if asked.headers.get("if-none-match") == found.tag:
             return [self._head(HTTPStatus.NOT_MODIFIED, tag)]
         length = f"Content-Length: {len(found.body)}"
-        head = self._head(HTTPStatus.OK, tag, length, f"Content-Type: {found.kind}")
-        return [head] if asked.method == "HEAD" else [head, found.body]
+        return [self._head(HTTPStatus.OK, tag, length, f"Content-Type: {found.kind}"), found.body]
 
     def refusal(self, status: HTTPStatus, *fields: str) -> list[bytes]:
         body = f"{status.phrase}\n".encode()
