@@ -253,6 +253,20 @@ def test_certify_reads_parameters_from_elsewhere_with_data_from_a_file(capsys):
     assert found["test_error"] is None
 
 
+def test_certify_takes_the_architecture_from_a_file_of_flattests_own(capsys):
+    data = ft.xor(n=12, d=5, distinct=True)
+    built = ft.sim_ln_memorizer(data)
+    ft.save_network("m.safetensors", ft.Network(built.model, built.params, data, ft.HalfMSE()))
+    np.savez("data.npz", x=data.x, y=data.y)
+    main(["certify", "m.safetensors", "--json"])
+    expected = json.loads(capsys.readouterr().out)
+    main(["certify", "m.safetensors", "--data", "data.npz", "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert found["trace"] == expected["trace"]
+    assert main(["certify", "m.safetensors", "--data", "data.npz", "--norm", "sim_ln"]) == 2
+    assert "says what its architecture is" in capsys.readouterr().err
+
+
 def test_a_construction_that_misses_the_bound_is_exit_code_1(capsys):
     options = ["--distribution", "xor", "--n", "50", "--d", "6", "-o", "b.safetensors"]
     assert main(["construct", "sim-bn-optimum", *options]) == 1
@@ -276,7 +290,9 @@ def test_a_construction_that_misses_the_bound_is_exit_code_1(capsys):
         (["certify", "nothing.safetensors"], "There is no file nothing.safetensors"),
         (["certify", "."], ". is a folder, not a file"),
         (["certify", "x", "--loss", "half_mse"], "Only with --data or --distribution"),
+        (["certify", "x", "--seed", "3"], "Only with --data or --distribution"),
         (["certify", "x", "--data", "d.npz", "--d", "3"], "no file x"),
+        (["construct", "memorizer", "--data", "d", "--seed", "3", "-o", "x"], "not both"),
     ],
 )
 def test_bad_input_to_the_commands_is_one_sentence_and_exit_code_2(capsys, arguments, sentence):

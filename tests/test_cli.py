@@ -138,6 +138,15 @@ def test_plot_says_where_there_is_no_figure(capsys, panels):
     assert "There is no figure of fig1a" in err
 
 
+def test_plot_asks_for_runs_only_where_there_is_a_figure(capsys, panels, monkeypatch):
+    Store.create("out/store")
+    code, _, err = flattest(capsys, "plot", "fig1a")
+    assert (code, "There is no figure of fig1a" in err) == (2, True)
+    monkeypatch.setattr("flattest.cli.plot.figures", lambda name: {"figure": None})
+    code, _, err = flattest(capsys, "plot", "fig1a", "--full")
+    assert (code, "`flattest run p/fig1a --full` makes them" in err) == (2, True)
+
+
 def test_run_exits_0_when_expectations_are_met_and_1_when_not(capsys, panels):
     code, out, _ = run_quietly(capsys, "fig1a")
     assert code == 0

@@ -216,6 +216,14 @@ def test_a_setup_without_a_name_an_algorithm_or_a_threshold_is_refused():
             Setup(**(good | change))
 
 
+def test_a_distribution_of_ones_own_is_refused_with_the_valid_ones():
+    class Mine:
+        d = 10
+
+    with pytest.raises(FlattestError, match="cannot be this Mine; valid are: Ball, Circle, "):
+        Setup(name="a", distribution=Mine(), n=20, model=ft.MLP(30), algorithm=PHASES)
+
+
 def test_table_1_asks_the_same_at_both_scales():
     for row in ROWS:
         assert row.quick.name == row.full.name

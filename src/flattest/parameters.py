@@ -68,6 +68,11 @@ def load_network(path: str | Path) -> Network:
     return network
 
 
+def is_network(path: str | Path) -> bool:
+    """Whether `save_network` wrote the file, which then says what its architecture is."""
+    return _read(Path(path))[1].get("format") == FORMAT
+
+
 def load_params(path: str | Path) -> Params:
     """The parameters W1, b1, … of any safetensors file, as float64."""
     tensors, _ = _read(Path(path))

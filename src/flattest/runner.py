@@ -380,7 +380,7 @@ def judge(e: Experiment, variant: VariantName, store: Store, seeds: int | None =
     def others(name: str) -> Sequence[Result]:
         found = results(experiment(name), variant, store, seeds)
         if not found:
-            raise FlattestError(f"{name} has not been run: `flattest run {name}` does it.")
+            raise FlattestError(f"{name} has not been run: {how_to_run(name, variant)} does it.")
         return found
 
     runs = stored(e, variant, store, seeds)
@@ -390,6 +390,11 @@ def judge(e: Experiment, variant: VariantName, store: Store, seeds: int | None =
     missing = v.count(seeds) - len(here)
     met = missing == 0 and all(verdict.met for verdict in verdicts)
     return Judgement(e.name, variant, e.key, e.claim, met, tuple(runs), missing, verdicts)
+
+
+def how_to_run(name: str, variant: VariantName) -> str:
+    """The command that makes an experiment's runs, to be quoted within a sentence."""
+    return f"`flattest run {name}{' --full' if variant == 'full' else ''}`"
 
 
 def verdict(expected: Expectation, here: Sequence[Result], others: Others) -> Verdict:

@@ -19,17 +19,17 @@ DistributionName = Annotated[
 ]
 Points = Annotated[int | None, tyro.conf.arg(help="Number of points to draw.")]
 Dimension = Annotated[int | None, tyro.conf.arg(help="Input dimension to draw.")]
-Seed = Annotated[int, tyro.conf.arg(help="Seed of the draw.")]
+Seed = Annotated[int | None, tyro.conf.arg(help="Seed of the draw; 0 by default.")]
 LossName = Annotated[str, tyro.conf.arg(metavar="NAME", help="mse, half_mse or logistic.")]
 
 # (n, d) where they are not given: the paper's, and the smallest round ones for the others.
 _SIZES = {"xor": (100, 30), "complete_xor": (120, 30), "ball": (100, 10), "circle": (20, 2)}
 
 
-def training_set(file: Path | None, name: str | None, n, d, seed: int) -> Dataset:
+def training_set(file: Path | None, name: str | None, n, d, seed: int | None) -> Dataset:
     """The data in `file`, or n points of the distribution called `name`."""
     if file is not None:
-        if name is not None or n is not None or d is not None:
+        if any(option is not None for option in (name, n, d, seed)):
             raise FlattestError("Give a file of data or a distribution to draw from, not both.")
         return Dataset.load(file)
     if name not in _SIZES:
@@ -40,4 +40,4 @@ def training_set(file: Path | None, name: str | None, n, d, seed: int) -> Datase
         distribution = msgspec.convert(spec, AnyDistribution)
     except msgspec.ValidationError as error:
         raise FlattestError(str(error)) from error
-    return distribution.draw(usual_n if n is None else n, seed)
+    return distribution.draw(usual_n if n is None else n, seed or 0)

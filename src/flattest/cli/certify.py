@@ -35,14 +35,17 @@ from flattest.cli._options import Json, console, print_json
 from flattest.constructions import Certification, certify
 from flattest.data import Estimate
 from flattest.errors import FlattestError
+from flattest.losses import MSE, Loss
 from flattest.losses import loss as resolve_loss
-from flattest.models import MLP
-from flattest.parameters import Network, load_network, load_params, model_of
+from flattest.models import MLP, Params
+from flattest.parameters import Network, is_network, load_network, load_params, model_of
 
 File = Annotated[
     Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE", help="Parameters as safetensors.")
 ]
-OwnLoss = Annotated[str | None, tyro.conf.arg(metavar="NAME", help="Its loss; mse by default.")]
+OwnLoss = Annotated[
+    str | None, tyro.conf.arg(metavar="NAME", help="Its loss; the file's own or mse by default.")
+]
 ActivationName = Annotated[
     str | None, tyro.conf.arg(metavar="NAME", help="σ of a file from elsewhere; relu by default.")
 ]
@@ -60,7 +63,7 @@ def command(
     distribution: DistributionName = None,
     n: Points = None,
     d: Dimension = None,
-    seed: Seed = 0,
+    seed: Seed = None,
     loss: OwnLoss = None,
     activation: ActivationName = None,
     norm: Norm = None,
@@ -68,20 +71,35 @@ def command(
     as_json: Json = False,
 ) -> int:
     if data is None and distribution is None:
-        if any(option is not None for option in (n, d, loss, activation, norm, epsilon)):
+        if any(option is not None for option in (n, d, seed, loss, activation, norm, epsilon)):
             raise FlattestError("Only with --data or --distribution are there other options.")
         network = load_network(file)
     else:
-        params = load_params(file)
+        model, params, usual = read(file, activation, norm, epsilon)
         training = training_set(data, distribution, n, d, seed)
-        model = model_of(params, activation or "relu", norm, 1e-5 if epsilon is None else epsilon)
-        network = Network(model, params, training, resolve_loss(loss or "mse"))
+        network = Network(model, params, training, resolve_loss(loss) if loss else usual)
     found = certify(network.model, network.params, network.data, network.loss)
     if as_json:
         print_json(asdict(found) | {"flattest": found.flattest})
     else:
         console().print(table(network, found))
     return 0 if found.flattest else 1
+
+
+def read(
+    file: Path, activation: str | None, norm: Literal["sim_ln"] | None, epsilon: float | None
+) -> tuple[MLP, Params, Loss]:
+    """The architecture, its parameters and their usual loss: the file's own, or as told."""
+    if is_network(file):
+        if any(option is not None for option in (activation, norm, epsilon)):
+            raise FlattestError(
+                f"{file} says what its architecture is: no --activation, --norm or --epsilon."
+            )
+        own = load_network(file)
+        return own.model, own.params, own.loss
+    params = load_params(file)
+    model = model_of(params, activation or "relu", norm, 1e-5 if epsilon is None else epsilon)
+    return model, params, MSE()
 
 
 def table(network: Network, found: Certification) -> Table:

@@ -53,7 +53,7 @@ def command(
     distribution: DistributionName = None,
     n: Points = None,
     d: Dimension = None,
-    seed: Seed = 0,
+    seed: Seed = None,
     loss: LossName = "mse",
     depth: Depth = None,
     width: Width = None,

@@ -2,8 +2,8 @@
 
 A function in your file returns a `ft.Setup`; it is trained over seeds, flattest networks that do
 not generalize are looked for, and the answer is Scenario I, II, III or undetermined, with the
-evidence. Finished runs are kept: more seeds or epochs only add to them. The exit code is 1 where it
-is undetermined.
+evidence. Finished runs are kept: more seeds only add to them. The exit code is 1 where it is
+undetermined.
 
 Examples:
 

@@ -24,7 +24,7 @@ from flattest.cli._options import (
 from flattest.errors import FlattestError
 from flattest.experiments import matching
 from flattest.plots import figures, save
-from flattest.runner import results
+from flattest.runner import how_to_run, results
 from flattest.store import Store
 
 Out = Annotated[Path, tyro.conf.arg(metavar="DIR", help="Where the figures go, a folder a paper.")]
@@ -44,13 +44,13 @@ def command(
     store = Store.open(folder)
     paths: list[Path] = []
     for experiment in matching(*patterns):
-        found = results(experiment, variant, store, seeds)
-        if not found:
+        found, drawings = results(experiment, variant, store, seeds), figures(experiment.name)
+        if drawings and not found:
             raise FlattestError(
                 f"The store has no finished {variant} run of {experiment.name}; "
-                f"`flattest run {experiment.name}` makes them."
+                f"{how_to_run(experiment.name, variant)} makes them."
             )
-        for name, draw in figures(experiment.name).items():
+        for name, draw in drawings.items():
             paths += save(draw(found), out / experiment.paper, name)
     if not paths:
         raise FlattestError(

@@ -15,6 +15,7 @@ A user's file defines a function that returns one:
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import get_args
 
 import msgspec
 
@@ -57,6 +58,7 @@ class Setup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         for name in ("algorithm", "baseline"):
             if isinstance(phase := getattr(self, name), Phase):
                 msgspec.structs.force_setattr(self, name, (phase,))
+        _check_distribution(self.distribution)
         for field in msgspec.structs.fields(self):
             _check_kind(field, getattr(self, field.name))
         if not self.name or "/" in self.name:
@@ -103,6 +105,16 @@ class Setup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
             return ()
         kind = AtMost if generalizing else AtLeast
         return (kind(series="test_error", at="tail", value=self.generalizes),)
+
+
+def _check_distribution(given: object) -> None:
+    """Runs are kept and compared by what they draw from: it must be one that the store knows."""
+    valid = get_args(AnyDistribution)
+    if type(given) not in valid:
+        names = ", ".join(sorted(kind.__name__ for kind in valid))
+        raise FlattestError(
+            f"A setup's distribution cannot be this {type(given).__name__}; valid are: {names}."
+        )
 
 
 def _check_kind(field: msgspec.structs.FieldInfo, value: object) -> None:
