@@ -159,8 +159,10 @@ def test_what_cannot_be_judged_is_not_met_and_the_rest_is_judged(store, monkeypa
     monkeypatch.setattr(runner, "experiment", {"t/bad": bad}.__getitem__)
     (judgement,) = runner.run([e], "quick", store, workers=1)
     assert [verdict.met for verdict in judgement.verdicts] == [True, False]
-    assert "t/bad has not been run" in judgement.verdicts[1].sentence
+    assert "t/bad has not been run: `flattest run t/bad` does" in judgement.verdicts[1].sentence
     assert not judgement.met
+    (judgement,) = runner.run([e], "full", store, workers=1)
+    assert "`flattest run t/bad --full` does" in judgement.verdicts[1].sentence
 
 
 def test_a_failed_run_is_recorded_does_not_stop_the_others_and_is_tried_again(store):
