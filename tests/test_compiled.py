@@ -52,6 +52,7 @@ def test_a_kernel_shares_no_code_with_what_it_calls(name):
         assert shared <= set(entries)
 
 
+@pytest.mark.slow
 def test_a_process_that_compiles_and_one_that_loads_a_kernel_take_the_same_steps(tmp_path):
     script = (
         "import flattest as ft\n"
