@@ -340,7 +340,7 @@ def stored(
 ) -> list[StoredRun]:
     """The runs of an experiment that the store knows, by seed; broken if they cannot be read."""
     found = (store.run(key) for key in e.variant(variant).keys(seeds))
-    return [run.examined() for run in found if run is not None]
+    return [run.examined() if run.done else run for run in found if run is not None]
 
 
 def find_runs(store: Store, patterns: Sequence[str]) -> list[StoredRun]:

@@ -13,6 +13,7 @@ Every file is written whole or not at all, and nothing is pickled.
 """
 
 import contextlib
+import functools
 import hashlib
 import math
 import shutil
@@ -20,7 +21,7 @@ import threading
 import time
 import traceback
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -505,7 +506,14 @@ def read_results(folder: Path) -> None:
     """Refuse results that cannot be read to their end; those that are missing are not ours."""
     for name, read in (("series.npz", read_series), ("params.safetensors", read_tensors)):
         if (folder / name).exists():
-            read(folder / name)
+            at = (folder / name).stat()
+            _read_whole(folder / name, read, at.st_mtime_ns, at.st_size)
+
+
+@functools.lru_cache(maxsize=100_000)
+def _read_whole(path: Path, read: Callable[[Path], Arrays], changed: int, size: int) -> None:
+    """Read a file, once for each version of it: a server asks again and again."""
+    read(path)
 
 
 def intact(folder: Path, status: str) -> bool:
