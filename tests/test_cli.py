@@ -383,13 +383,16 @@ def in_a_shell(line, **environment):
     )
 
 
-@pytest.mark.parametrize("arguments", ["--help", "list", "list --json"])
+COMMANDS = [pytest.param(a, marks=pytest.mark.slow) for a in ("--help", "list --json")] + ["list"]
+
+
+@pytest.mark.parametrize("arguments", COMMANDS)
 def test_it_ends_quietly_when_its_reader_has_enough(arguments):
     done = in_a_shell(f"flattest {arguments} | true; exit ${{PIPESTATUS[0]}}")
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("arguments", ["--help", "list", "list --json"])
+@pytest.mark.parametrize("arguments", COMMANDS)
 def test_output_that_cannot_be_written_is_one_sentence_and_exit_code_2(arguments):
     done = in_a_shell(f"flattest {arguments} > /dev/full")
     sentence = "flattest: Cannot write the output: No space left on device.\n"

@@ -16,6 +16,8 @@ from flattest.data import Univariate
 from flattest.train.kernels import batches, sim_bn, single, univariate
 from flattest.train.univariate import descend, watch
 
+pytestmark = pytest.mark.slow
+
 NETWORK = ft.MLP(width=5, bias=True)
 UNIVARIATE = ft.MLP(width=5, bias=True, output_bias=True)
 
@@ -52,7 +54,6 @@ def test_a_kernel_shares_no_code_with_what_it_calls(name):
         assert shared <= set(entries)
 
 
-@pytest.mark.slow
 def test_a_process_that_compiles_and_one_that_loads_a_kernel_take_the_same_steps(tmp_path):
     script = (
         "import flattest as ft\n"

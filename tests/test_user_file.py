@@ -57,6 +57,7 @@ def test_a_file_does_not_stand_in_for_a_module_of_its_name(tmp_path):
     assert PathFinder.find_spec("json").origin == json.__file__
 
 
+@pytest.mark.slow
 def test_workers_import_a_file_whatever_its_name_and_keep_the_output_clean(lab, capfd):
     with runner.cluster(1, None, lab) as client:
         assert client.submit(loaded).result()
@@ -69,6 +70,7 @@ def loaded() -> bool:
     return any(name.endswith("my.läb-1") for name in sys.modules)
 
 
+@pytest.mark.slow
 def test_workers_that_cannot_start_are_one_sentence(tmp_path):
     file = tmp_path / "lab.py"
     file.write_text("raise ValueError('not here')\n")
