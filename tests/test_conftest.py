@@ -9,6 +9,7 @@ AT_RUN_TIME = "import pytest\ndef test_a():\n    pytest.skip('no browser')\n"
 AT_IMPORT = "import pytest\npytest.importorskip('no_such_module')\ndef test_a():\n    pass\n"
 
 
+@pytest.mark.slow
 def test_a_skip_fails_where_nothing_may_be_skipped(cwd):
     (cwd / "conftest.py").write_text(Path(__file__).with_name("conftest.py").read_text())
     (cwd / "test_one.py").write_text(AT_RUN_TIME)

@@ -69,6 +69,7 @@ def test_the_steps_near_a_minimum_with_knots_on_data_lie_between_its_modes(sweep
     assert (sweep["strong_threshold"][knotted] > 1.01 * sweep["threshold"][knotted]).all()
 
 
+@pytest.mark.slow
 def test_the_sharpness_is_that_of_the_hessian_as_jax_differentiates_it(sweep):
     """With σ′(0) = 0, knots on data points or not. Not compiled: fused multiply-adds, which do not
     round between, find w1 x + b1 ≠ 0 on a knot."""

@@ -132,7 +132,9 @@ def test_no_random_rescaling_changes_the_least_trace(name):
     assert two.least == pytest.approx(one.least, rel=1e-8)
 
 
-@pytest.mark.parametrize(("depth", "output_bias"), [(2, True), (3, False)])
+@pytest.mark.parametrize(
+    ("depth", "output_bias"), [(2, True), pytest.param(3, False, marks=pytest.mark.slow)]
+)
 def test_no_large_rescaling_drowns_the_least_trace_in_rounding_errors(depth, output_bias):
     model, data = ft.MLP(8, bias=True, depth=depth, output_bias=output_bias), cases.data()
     p, last = cases.params(model, data), f"W{depth}"

@@ -7,8 +7,9 @@ from flattest.experiments import experiments
 from flattest.store import Store
 
 # Table 1's runs are those of `make`, which takes minutes; its logic is tested in test_judge.
+SLOW = ("sensitivity/", "wen2023/fig2a", "wen2023/fig10", "wen2023/printed")
 NAMES = [
-    pytest.param(name, marks=[pytest.mark.slow] if name.startswith("sensitivity/") else [])
+    pytest.param(name, marks=[pytest.mark.slow] if name.startswith(SLOW) else [])
     for name in experiments()
     if not name.startswith("table1/")
 ]

@@ -149,7 +149,7 @@ def test_sim_bn_is_searched_over_interpolators_with_other_activations(activation
     assert found.end.sharpness < found.start.sharpness
 
 
-@pytest.mark.parametrize("size", [1e-3, 1e6])
+@pytest.mark.parametrize("size", [pytest.param(1e-3, marks=pytest.mark.slow), 1e6])
 def test_interpolation_is_relative_to_the_largest_target(xor, size):
     data = ft.Dataset(xor.x, size * xor.y)
     found = search_flattest(ft.MLP(40, bias=True), data, steps=10)
