@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 AT_RUN_TIME = "import pytest\ndef test_a():\n    pytest.skip('no browser')\n"
 AT_IMPORT = "import pytest\npytest.importorskip('no_such_module')\ndef test_a():\n    pass\n"
 
