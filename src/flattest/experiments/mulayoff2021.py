@@ -341,9 +341,9 @@ def minimum(task: Descending, model: MLP, last: Network, data: Dataset, lr: floa
     toggled = toggles_per_sample(star, x)
     return Minimum(
         theta=star.theta,
-        sharpness=gram_top_eigenvalue(tangent_features(star, x)),
+        sharpness=_sharpness(star.theta, data),
         mean_sharpness=mean,
-        last_sharpness=gram_top_eigenvalue(tangent_features(last, x)),
+        last_sharpness=_sharpness(last.theta, data),
         upper_sharpness=upper_top_eigenvalue(star, data).value,
         strong_threshold=strongly_stable_sharpness(
             lr, gradient_bound(star, x), toggled.max() / x.size
