@@ -17,7 +17,7 @@ test: $(VENV)/test
 	JAX_DISABLE_MOST_OPTIMIZATIONS=1 $(PYTEST) -m "not slow"
 
 test-more: $(VENV)/test
-	$(PYTEST) $(addprefix tests/test_, algorithms.py checkpoint.py engines_agree.py kernels.py train.py)
+	$(PYTEST) $(addprefix tests/training/test_, algorithms.py checkpoint.py engines_agree.py kernels.py run.py)
 	$(PYTEST) -m slow
 
 lint: $(VENV)/test

@@ -19,7 +19,8 @@ from rich.console import Console
 from rich.table import Table
 from server import MEMORY, POINTS, RUNS, make_store
 
-from flattest.report import gather, render
+from flattest.report.document import render
+from flattest.report.reader import gather
 
 TIMES = 5
 QUIET = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]

@@ -22,7 +22,7 @@ for library in ("OMP", "OPENBLAS", "MKL"):
 
 import numpy as np  # noqa: E402
 
-from flattest.interpolators import Interpolator, dual_bound, flattest_interpolator  # noqa: E402
+from flattest.flatness.interpolators import Interpolator, dual_bound, flattest_interpolator  # noqa: E402
 
 EXPECTED_RATIO = {1.0: 5, 4 / 3: 20}
 EXPONENTS = (1.0, 1.05, 4 / 3, 1.5, 2.0)

@@ -27,9 +27,9 @@ import torch
 from torch import nn
 
 import flattest as ft
-from flattest.measure.units import Ends, Units, flattest
-from flattest.torch.measure import gauss_newton
-from flattest.torch.problem import problem
+from flattest.curvature.modules import problem
+from flattest.flatness.measure_module import gauss_newton
+from flattest.rescaling.units import Ends, Units, flattest
 
 ROUNDS, PROBES, TURN = 7, 100, 0.1
 torch.set_num_threads(1)

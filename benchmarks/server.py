@@ -24,12 +24,13 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from flattest.experiments import Experiment, experiment, experiments
-from flattest.experiments.table1 import ROWS, roles
+from flattest.experiments.experiment import Experiment
+from flattest.experiments.registry import experiment, experiments
 from flattest.experiments.training import Training
 from flattest.report.http import HOST
 from flattest.report.server import serving
-from flattest.store import Store
+from flattest.runs.store import Store
+from flattest.studies.table1.experiments import ROWS, roles
 
 RUNS, POINTS, READERS = 2_000, 200, 50
 SECONDS = 15.0

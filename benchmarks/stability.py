@@ -20,10 +20,10 @@ for library in ("OMP", "OPENBLAS", "MKL"):
 import numpy as np  # noqa: E402
 
 import flattest as ft  # noqa: E402
-from flattest.data import Dataset  # noqa: E402
-from flattest.losses import HalfMSE  # noqa: E402
-from flattest.models import MLP, predict  # noqa: E402
-from flattest.stability.implementation import orbit_pencil  # noqa: E402
+from flattest.problem.data import Dataset  # noqa: E402
+from flattest.problem.losses import HalfMSE  # noqa: E402
+from flattest.problem.models import MLP, predict  # noqa: E402
+from flattest.rescaling.top_eigenvalue import orbit_pencil  # noqa: E402
 
 K, N = 80, 10
 EXPECTED_SECONDS = 0.05

@@ -29,13 +29,13 @@ from numba import njit
 from rich.console import Console
 from rich.table import Table
 
-from flattest.algorithms import Phase, sam
-from flattest.data import xor
-from flattest.losses import MSE, Logistic
-from flattest.models import MLP
-from flattest.train import fused
-from flattest.train.order import sample_order
-from flattest.train.state import Problem, State
+from flattest.problem.data import xor
+from flattest.problem.losses import MSE, Logistic
+from flattest.problem.models import MLP
+from flattest.training import fused
+from flattest.training.algorithms import Phase, sam
+from flattest.training.order import sample_order
+from flattest.training.state import Problem, State
 
 N, D, WIDTH = 100, 30, 500
 ROUNDS = 60

@@ -5,14 +5,13 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import msgspec
 import pytest
 
-from flattest.summary import Summary, markdown
+from flattest.lab.summary import Summary, markdown
+from support.places import ROOT
 
-ROOT = Path(__file__).parents[1]
 PYTHON_BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 NEEDS_TORCH = "import torch\n"
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -15,7 +15,7 @@ from pathlib import Path
 from playwright.sync_api import Page, sync_playwright
 
 from flattest.report import write_page
-from flattest.store import Store
+from flattest.runs.store import Store
 
 HERE = Path(__file__).parent
 SETTLED = """() => document.body.dataset.ready && [...document.querySelectorAll(".plot")]

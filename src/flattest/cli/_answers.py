@@ -3,7 +3,7 @@
 from rich.markup import escape
 
 from flattest.cli._options import mark
-from flattest.judge import Finding
+from flattest.lab.scenario import Finding
 
 
 def cell(finding: Finding) -> str:

@@ -6,8 +6,8 @@ from typing import Annotated
 import msgspec
 import tyro
 
-from flattest.data import AnyDistribution, Dataset
 from flattest.errors import FlattestError, unknown
+from flattest.problem.data import AnyDistribution, Dataset
 
 DataFile = Annotated[
     Path | None,

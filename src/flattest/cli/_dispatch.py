@@ -156,7 +156,7 @@ def summary(name: str) -> str:
 
 
 def version() -> str:
-    from flattest.store.provenance import provenance
+    from flattest.runs.provenance import provenance
 
     made = provenance()
     commit = f" (commit {made.commit[:12]})" if made.commit else ""

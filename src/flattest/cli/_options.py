@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from flattest.errors import FlattestError
-from flattest.experiments import VariantName
+from flattest.experiments.experiment import VariantName
 
 DEFAULT_STORE = Path(os.environ.get("FLATTEST_STORE", "out/store"))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from flattest.errors import FlattestError
-from flattest.user_file import imported
+from flattest.runs.user_file import imported
 
 
 def file_of(reference: str) -> Path:

@@ -23,22 +23,15 @@ import msgspec
 import tyro
 from rich.table import Table
 
-from flattest.cli._data import (
-    DataFile,
-    Dimension,
-    DistributionName,
-    Points,
-    Seed,
-    training_set,
-)
+from flattest.cli._data import DataFile, Dimension, DistributionName, Points, Seed, training_set
 from flattest.cli._options import Json, console, print_json
-from flattest.constructions import Certification, certify
-from flattest.data import Estimate
 from flattest.errors import FlattestError
-from flattest.losses import MSE, Loss
-from flattest.losses import loss as resolve_loss
-from flattest.models import MLP, Params
-from flattest.parameters import Network, is_network, load_network, load_params, model_of
+from flattest.flatness.certification import Certification, certify
+from flattest.problem.data import Estimate
+from flattest.problem.losses import MSE, Loss
+from flattest.problem.losses import loss as resolve_loss
+from flattest.problem.models import MLP, Params
+from flattest.problem.networks import Network, is_network, load_network, load_params, model_of
 
 File = Annotated[
     Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE", help="Parameters as safetensors.")

@@ -28,10 +28,10 @@ from flattest.cli._data import (
     training_set,
 )
 from flattest.cli._options import console
-from flattest.constructions import construction
 from flattest.errors import FlattestError
-from flattest.losses import loss as resolve_loss
-from flattest.parameters import Network, save_network
+from flattest.papers.constructions import construction
+from flattest.problem.losses import loss as resolve_loss
+from flattest.problem.networks import Network, save_network
 
 Name = Annotated[
     str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME", help="Which construction.")

@@ -24,8 +24,8 @@ from rich.table import Table
 
 from flattest.cli._options import Json, console, print_json
 from flattest.errors import FlattestError
-from flattest.interpolators import Interpolator, flattest_interpolator
-from flattest.store.files import read_arrays
+from flattest.files import read_arrays
+from flattest.flatness.interpolators import Interpolator, flattest_interpolator
 
 File = Annotated[
     Path,

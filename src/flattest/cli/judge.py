@@ -29,9 +29,9 @@ from flattest.cli._options import (
 )
 from flattest.cli._user_file import file_of, load, run
 from flattest.errors import FlattestError
-from flattest.experiments.setup import Setup
-from flattest.judge import Answer, ask
-from flattest.store import Store
+from flattest.lab.scenario import Answer, ask
+from flattest.lab.setup import Setup
+from flattest.runs.store import Store
 
 Reference = Annotated[
     str, tyro.conf.Positional, tyro.conf.arg(metavar="FILE.py:FUNCTION", help="Your setup.")

@@ -11,7 +11,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from flattest.cli._options import Json, Patterns, console, listing, name_column, print_json
-from flattest.experiments import Experiment, experiments, matching
+from flattest.experiments.experiment import Experiment
+from flattest.experiments.registry import experiments, matching
 
 
 def command(patterns: Patterns = (), as_json: Json = False) -> int:

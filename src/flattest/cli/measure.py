@@ -25,9 +25,10 @@ import tyro
 from flattest.cli import _user_file
 from flattest.cli._options import Json, console, print_json
 from flattest.errors import FlattestError
-from flattest.measure import Measurement, measure
-from flattest.parameters import load_network, load_params
-from flattest.store.files import read_arrays, write_tensors
+from flattest.files import read_arrays, write_tensors
+from flattest.flatness.measure import measure
+from flattest.flatness.measurement import Measurement
+from flattest.problem.networks import load_network, load_params
 
 Checkpoint = Annotated[
     Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE", help="Parameters as safetensors.")

@@ -22,10 +22,10 @@ from flattest.cli._options import (
     variant_name,
 )
 from flattest.errors import FlattestError
-from flattest.experiments import matching
-from flattest.plots import figures, save
-from flattest.runner import how_to_run, results
-from flattest.store import Store
+from flattest.experiments.registry import figures, matching
+from flattest.report.figure import save
+from flattest.runs.runner import how_to_run, results
+from flattest.runs.store import Store
 
 Out = Annotated[Path, tyro.conf.arg(metavar="DIR", help="Where the figures go, a folder a paper.")]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from flattest.cli._options import DEFAULT_STORE, Page, StoreFolder, console
 from flattest.report import write_page
-from flattest.store import Store
+from flattest.runs.store import Store
 
 
 def command(folder: StoreFolder = DEFAULT_STORE, page: Page = Path("out/report.html")) -> int:

@@ -33,10 +33,11 @@ from flattest.cli._options import (
     variant_name,
 )
 from flattest.errors import FlattestError
-from flattest.experiments import Experiment, matching, read_experiment
-from flattest.runner import Judgement
-from flattest.runner import run as run_experiments
-from flattest.store import Store
+from flattest.experiments.experiment import Experiment
+from flattest.experiments.registry import matching, read_experiment
+from flattest.runs.runner import Judgement
+from flattest.runs.runner import run as run_experiments
+from flattest.runs.store import Store
 
 
 def command(
@@ -73,7 +74,9 @@ def text(judgement: Judgement) -> str:
     """The judgement as lines: the claim, then every expectation with its evidence."""
     name = f"[bold]{escape(judgement.experiment)}[/] ({judgement.variant})"
     lines = [f"{mark(judgement.met)} {name}: {escape(judgement.claim)}"]
-    lines += [f"  {mark(verdict.met)} {escape(verdict.sentence)}" for verdict in judgement.verdicts]
+    lines += [
+        f"  {mark(verdict.holds)} {escape(verdict.sentence)}" for verdict in judgement.verdicts
+    ]
     lines += [
         f"  seed {run.seed} {run.status}: {escape(run.sentence)} (run {run.key})"
         for run in judgement.runs

@@ -29,8 +29,9 @@ from flattest.cli._options import (
     variant_name,
 )
 from flattest.errors import FlattestError
-from flattest.experiments import experiment
-from flattest.store import Store, StoredRun, run_key
+from flattest.experiments.keys import run_key
+from flattest.experiments.registry import experiment
+from flattest.runs.store import Store, StoredRun
 
 RunName = Annotated[
     str,

@@ -23,8 +23,8 @@ from flattest.cli._options import (
     name_column,
     print_json,
 )
-from flattest.runner import find_runs
-from flattest.store import Store, StoredRun
+from flattest.runs.runner import find_runs
+from flattest.runs.store import Store, StoredRun
 
 COLOURS = {
     "finished": "green",

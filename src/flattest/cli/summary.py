@@ -23,9 +23,9 @@ from flattest.cli._options import (
     variant_name,
 )
 from flattest.errors import FlattestError
-from flattest.experiments import matching
-from flattest.store import Store
-from flattest.summary import markdown, summarize
+from flattest.experiments.registry import matching
+from flattest.lab.summary import markdown, summarize
+from flattest.runs.store import Store
 
 
 def command(

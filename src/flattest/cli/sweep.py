@@ -17,7 +17,6 @@ from typing import Annotated
 
 import tyro
 
-from flattest import sweep
 from flattest.cli._options import (
     DEFAULT_STORE,
     Json,
@@ -30,9 +29,10 @@ from flattest.cli._options import (
 from flattest.cli._user_file import file_of
 from flattest.cli.judge import read_setup
 from flattest.errors import FlattestError
-from flattest.plots import save
-from flattest.plots.sweep import phase_diagrams
-from flattest.store import Store
+from flattest.lab import sweep
+from flattest.lab.diagram import phase_diagrams
+from flattest.report.figure import save
+from flattest.runs.store import Store
 
 References = Annotated[
     tuple[str, ...],

@@ -16,7 +16,6 @@ from pathlib import Path
 from rich.markup import escape
 from rich.table import Table
 
-from flattest import runner
 from flattest.cli._answers import cell
 from flattest.cli._options import (
     DEFAULT_STORE,
@@ -29,11 +28,12 @@ from flattest.cli._options import (
     console,
     print_json,
 )
-from flattest.experiments import VariantName
-from flattest.experiments.table1 import ROWS, Row, roles
-from flattest.judge import Answer, answer
+from flattest.experiments.experiment import VariantName
+from flattest.lab.scenario import Answer, answer
 from flattest.report import write_page
-from flattest.store import Store
+from flattest.runs import runner
+from flattest.runs.store import Store
+from flattest.studies.table1.experiments import ROWS, Row, roles
 
 
 def command(

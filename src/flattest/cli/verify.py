@@ -25,9 +25,6 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from flattest.claims import Claim, Outcome, ledger, verify
-from flattest.claims.markdown import cells, renewed, rows
-from flattest.claims.saved import save
 from flattest.cli._options import (
     DEFAULT_STORE,
     Json,
@@ -40,7 +37,11 @@ from flattest.cli._options import (
     print_json,
 )
 from flattest.errors import FlattestError
-from flattest.store import Store, write_bytes
+from flattest.files import write_bytes
+from flattest.ledger.claim import Claim, Outcome, ledger, verify
+from flattest.ledger.kept import save
+from flattest.ledger.page import cells, renewed, rows
+from flattest.runs.store import Store
 
 Pattern = Annotated[
     str,

@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 
 from flattest.errors import FlattestError, unknown
+from flattest.evidence import Relation, Verdict
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -28,19 +29,6 @@ class Result(msgspec.Struct, frozen=True):
         if name not in self.series:
             raise unknown("series", name, self.series)
         return np.atleast_1d(self.series[name])
-
-
-class Verdict(msgspec.Struct, frozen=True):
-    """An expectation judged: `value`, of `values` (one a seed) the median or the worst.
-
-    One that cannot be judged, as the sentence says, is not met, and its value is NaN.
-    """
-
-    met: bool
-    value: float
-    threshold: float
-    sentence: str
-    values: tuple[float, ...] = ()
 
 
 Others = Callable[[str], Sequence[Result]]
@@ -100,7 +88,7 @@ class Expectation(
 ):
     """The base of all: a subclass measures a seed, and is met on one side of its threshold."""
 
-    side: ClassVar[Literal["≤", "≥"]] = "≤"
+    side: ClassVar[Relation] = "≤"
     across_seeds: ClassVar[Callable[[Sequence[float]], Any]] = np.median
 
     def __post_init__(self) -> None:
@@ -117,30 +105,21 @@ class Expectation(
         """What is measured, in words."""
         raise NotImplementedError
 
-    def measure(self, result: Result, others: Others) -> float:
+    def value_of(self, result: Result, others: Others) -> float:
         raise NotImplementedError
 
-    def judge(self, results: Sequence[Result], others: Others = no_others) -> Verdict:
+    def verdict(self, results: Sequence[Result], others: Others = no_others) -> Verdict:
         """The verdict over the seeds' results; `others` gives those of another experiment."""
         if not results:
             raise FlattestError("There are no results to judge.")
         values = tuple(self._worst_if_diverged(r, others) for r in results)
         value = float(type(self).across_seeds(values))
-        met = bool(value <= self.threshold if self.side == "≤" else value >= self.threshold)
-        return Verdict(met, value, self.threshold, self._sentence(value, values), values)
+        return Verdict(self.quantity, value, self.threshold, self.side, values=values)
 
     def _worst_if_diverged(self, result: Result, others: Others) -> float:
-        value = np.nan if result.status == "diverged" else self.measure(result, others)
+        value = np.nan if result.status == "diverged" else self.value_of(result, others)
         worst = np.inf if self.side == "≤" else -np.inf
         return worst if np.isnan(value) else float(value)
-
-    def _sentence(self, value: float, values: tuple[float, ...]) -> str:
-        spread = f" [{min(values):.4g}, {max(values):.4g}]" if len(values) > 1 else ""
-        seeds = "1 seed" if len(values) == 1 else f"{len(values)} seeds"
-        return (
-            f"{self.quantity} is {value:.4g}{spread} over {seeds}; "
-            f"expected {self.side} {self.threshold:.4g}."
-        )
 
 
 def place(at: str | float) -> str:
@@ -164,7 +143,7 @@ class AtMost(Expectation, frozen=True, tag="at_most"):
     def quantity(self) -> str:
         return f"{self.series} {place(self.at)}"
 
-    def measure(self, result: Result, others: Others) -> float:
+    def value_of(self, result: Result, others: Others) -> float:
         return reduce(result, self.series, self.at)
 
 
@@ -196,7 +175,7 @@ class WithinOfBound(Expectation, frozen=True, tag="within_of_bound"):
     def quantity(self) -> str:
         return f"the distance |{self.series}/{self.bound} − 1| {place(self.at)}"
 
-    def measure(self, result: Result, others: Others) -> float:
+    def value_of(self, result: Result, others: Others) -> float:
         here, bound = (reduce(result, name, self.at) for name in (self.series, self.bound))
         return abs(here / bound - 1) if bound else abs(here)
 
@@ -216,7 +195,7 @@ class RisesAfterMinimum(Expectation, frozen=True, tag="rises_after_minimum"):
     def quantity(self) -> str:
         return f"the rise of {self.series} after its minimum"
 
-    def measure(self, result: Result, others: Others) -> float:
+    def value_of(self, result: Result, others: Others) -> float:
         return reduce(result, self.series, "tail") - reduce(result, self.series, "min")
 
 
@@ -227,7 +206,7 @@ class RatioAtLeast(Expectation, frozen=True, tag="ratio_at_least"):
     series: str
     ratio: float
     at: str | float = "end"
-    side: ClassVar[Literal["≤", "≥"]] = "≥"
+    side: ClassVar[Relation] = "≥"
 
     @property
     def threshold(self) -> float:
@@ -237,7 +216,7 @@ class RatioAtLeast(Expectation, frozen=True, tag="ratio_at_least"):
     def quantity(self) -> str:
         return f"{self.series} {place(self.at)} as a multiple of that of {self.other}"
 
-    def measure(self, result: Result, others: Others) -> float:
+    def value_of(self, result: Result, others: Others) -> float:
         # A seed of the other that diverged is the hardest to compare with.
         worst = np.inf if self.side == "≥" else 0.0
         there = np.median(
@@ -273,14 +252,12 @@ class Ends(Expectation, frozen=True, tag="ends"):
     def quantity(self) -> str:
         return f"the share of runs that ended {self.status}"
 
-    def judge(self, results: Sequence[Result], others: Others = no_others) -> Verdict:
+    def verdict(self, results: Sequence[Result], others: Others = no_others) -> Verdict:
         if not results:
             raise FlattestError("There are no results to judge.")
         values = tuple(float(r.status == self.status) for r in results)
         value = float(np.mean(values))
-        return Verdict(
-            value >= self.share, value, self.share, self._sentence(value, values), values
-        )
+        return Verdict(self.quantity, value, self.share, self.side, values=values)
 
 
 class Everywhere(Expectation, frozen=True, tag="everywhere"):
@@ -302,7 +279,7 @@ class Everywhere(Expectation, frozen=True, tag="everywhere"):
     def quantity(self) -> str:
         return f"the largest excess of {self.series} over {self.at_most}, relative,"
 
-    def measure(self, result: Result, others: Others) -> float:
+    def value_of(self, result: Result, others: Others) -> float:
         low, high = pair(result, self.series, self.at_most)
         there = ~(np.isnan(low) | np.isnan(high))
         if not there.any():
@@ -326,7 +303,7 @@ class RankCorrelation(Expectation, frozen=True, tag="rank_correlation"):
     def quantity(self) -> str:
         return f"the rank correlation of {self.y} with {self.x}"
 
-    def measure(self, result: Result, others: Others) -> float:
+    def value_of(self, result: Result, others: Others) -> float:
         return rank_correlation(*pair(result, self.x, self.y))
 
 
@@ -346,7 +323,7 @@ class PowerLaw(Expectation, frozen=True, tag="power_law"):
     def quantity(self) -> str:
         return f"the distance of the exponent of {self.y} in {self.x} from {self.exponent:g}"
 
-    def measure(self, result: Result, others: Others) -> float:
+    def value_of(self, result: Result, others: Others) -> float:
         x, y = pair(result, self.x, self.y)
         if not (np.min(x) > 0 and np.min(y) > 0 and np.ptp(x) > 0):
             return np.nan
@@ -372,7 +349,7 @@ class FirstColumnsDominate(Expectation, frozen=True, tag="first_columns_dominate
     def quantity(self) -> str:
         return f"the least norm of W1's first {self.columns} columns over the largest other"
 
-    def measure(self, result: Result, others: Others) -> float:
+    def value_of(self, result: Result, others: Others) -> float:
         if result.params is None:
             return np.nan
         norms = np.linalg.norm(np.asarray(result.params["W1"], float), axis=0)

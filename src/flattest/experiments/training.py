@@ -3,14 +3,14 @@
 import math
 from typing import Literal
 
-from flattest.algorithms import Phase
-from flattest.data import AnyDistribution
 from flattest.errors import FlattestError
-from flattest.experiments import Outcome, Task
-from flattest.losses import MSE, Loss
-from flattest.models import MLP
-from flattest.store import Claim
-from flattest.train import Log, Progress, train
+from flattest.experiments.experiment import Outcome, Task, Workplace
+from flattest.problem.data import AnyDistribution
+from flattest.problem.losses import MSE, Loss
+from flattest.problem.models import MLP
+from flattest.training.algorithms import Phase
+from flattest.training.log import Log
+from flattest.training.run import Progress, train
 
 
 class Training(Task, frozen=True, tag="training"):
@@ -53,9 +53,9 @@ class Training(Task, frozen=True, tag="training"):
         batch = self.n if self.model.norm == "sim_bn" else phase.batch or self.n
         return steps * batch * (2 if phase.rho > 0 else 1)
 
-    def execute(self, seed: int, claim: Claim) -> Outcome:
+    def execute(self, seed: int, place: Workplace) -> Outcome:
         def progress(so_far: Progress) -> None:
-            claim.progress(so_far.fraction, so_far.step, so_far.series)
+            place.progress(so_far.fraction, so_far.step, so_far.series)
 
         run = train(
             self.model,
@@ -67,8 +67,8 @@ class Training(Task, frozen=True, tag="training"):
             dtype=self.dtype,
             log=self.log,
             test_size=self.test_size,
-            checkpoint=claim.scratch,
-            snapshots=claim.checkpoints,
+            checkpoint=place.scratch,
+            snapshots=place.checkpoints,
             progress=progress,
         )
         notes = {"backend": run.backend, "why not the fused engine": run.reason}

@@ -7,9 +7,10 @@ text, never as markup.
 
 from pathlib import Path
 
+from flattest.files import write_bytes
 from flattest.report.document import render
 from flattest.report.reader import Page, gather
-from flattest.store import Store, write_bytes
+from flattest.runs.store import Store
 
 __all__ = ["Page", "gather", "render", "write_page"]
 

@@ -11,11 +11,11 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from flattest.data import CompleteXor, Dataset, Xor
 from flattest.experiments.training import Training
-from flattest.models import MLP
+from flattest.problem.data import CompleteXor, Dataset, Xor
+from flattest.problem.models import MLP
 from flattest.report.views import rounded
-from flattest.store import StoredRun
+from flattest.runs.store import StoredRun
 
 NEURONS_AT_MOST = 160
 DOES = ("generalizes", "mixed", "memorizes", "silent")

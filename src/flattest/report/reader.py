@@ -9,15 +9,17 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from flattest import runner
-from flattest.claims import ledger
-from flattest.claims.saved import Checked, saved
-from flattest.experiments import Experiment, VariantName, experiments
-from flattest.experiments.table1 import ROWS, Row, roles
-from flattest.judge import Answer, Finding, answer
+from flattest.experiments.experiment import Experiment, VariantName
+from flattest.experiments.keys import run_key
+from flattest.experiments.registry import experiments
+from flattest.lab.scenario import Answer, Finding, answer
+from flattest.ledger.claim import ledger
+from flattest.ledger.kept import Checked, saved
 from flattest.report.networks import NetworkView, inside
 from flattest.report.views import CURVES, RunView, view_of
-from flattest.store import Store, StoredRun, run_key
+from flattest.runs import runner
+from flattest.runs.store import Store, StoredRun
+from flattest.studies.table1.experiments import ROWS, Row, roles
 
 # What the page keeps in all, so that it stays below 8 MB however many runs the store has.
 NUMBERS_AT_MOST = 2_000_000
@@ -297,7 +299,7 @@ def _verdicts(e: Experiment, variant: VariantName, store: Store) -> list[Verdict
     except Exception as error:
         return [VerdictView(None, str(error))]
     return [
-        VerdictView(None if math.isnan(v.value) else v.met, v.sentence) for v in judged.verdicts
+        VerdictView(None if math.isnan(v.value) else v.holds, v.sentence) for v in judged.verdicts
     ]
 
 

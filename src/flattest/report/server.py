@@ -21,10 +21,11 @@ from urllib.parse import quote
 import msgspec
 
 from flattest.errors import FlattestError
+from flattest.files import StoreError
 from flattest.report.document import policy, render
 from flattest.report.http import Resource, Server, resource
 from flattest.report.reader import Page, Reader
-from flattest.store import Store, StoreError
+from flattest.runs.store import Store
 
 LOOK_EVERY = 1.0  # seconds between two looks at the store
 # The whole page is put together anew after this many times what that took: the page itself asks

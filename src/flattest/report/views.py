@@ -8,8 +8,9 @@ import msgspec
 import numpy as np
 
 from flattest.errors import FlattestError
-from flattest.stability import Network, g, second_derivative
-from flattest.store import StoredRun
+from flattest.runs.store import StoredRun
+from flattest.stability.functions import Network, second_derivative
+from flattest.stability.weights import g
 
 Series = dict[str, np.ndarray]
 

@@ -1,0 +1,1 @@
+"""∇²L as an operator, and what is computed of it: diagonal, trace, eigenvalues, spectrum."""

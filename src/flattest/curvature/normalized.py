@@ -1,0 +1,208 @@
+"""Derivatives of the normalized two-layer networks f = Σ_j c_j u_j + b_out, u = r / ν.
+
+r = σ(W1 x + b1). Sim-BN divides by ν_j = s_j, the root mean square of r_j over the training
+points, and has c = W2 ⊙ γ; Sim-LN divides by ν = max(‖r‖, ε) and has c = W2. For both,
+∂ν = ⟨u, ∂r⟩ with an inner product over points (Sim-BN: mean) or over neurons (Sim-LN: sum, and 0
+where ε is the larger), so that products with ∇²L are the same code.
+"""
+
+from functools import cached_property
+
+import numpy as np
+
+from flattest.curvature.mlp import NetworkHessian, row_dots
+
+
+class NormalizedHessian(NetworkHessian):
+    """What Sim-BN and Sim-LN share: the tangent of the backward pass."""
+
+    nu: np.ndarray
+
+    def _forward(self):
+        self.h = self.x @ self.theta["first"].T
+        self.r = self.sigma("value", self.h)
+        self.nu = self._scale()
+        self.normal = self.r / self.nu
+        self.c = self.last * self.theta.get("gamma", 1.0)
+        return self.normal @ self.c + self.offset
+
+    def _scale(self) -> np.ndarray:
+        """ν, shaped to divide r."""
+        raise NotImplementedError
+
+    def _inner(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        """⟨a, b⟩ of ∂ν = ⟨u, ∂r⟩, shaped like ν."""
+        raise NotImplementedError
+
+    @cached_property
+    def slope(self) -> np.ndarray:
+        return self.sigma("slope", self.h)
+
+    @cached_property
+    def curvature(self) -> np.ndarray | None:
+        """σ″(h); None where σ is piecewise linear."""
+        return None if self.model.sigma.piecewise_linear else self.sigma("curvature", self.h)
+
+    def _through_scale(self, g: np.ndarray) -> np.ndarray:
+        """The derivative in r, given the derivative g in u = r/ν."""
+        return (g - self.normal * self._inner(self.normal, g)) / self.nu
+
+    def vjp(self, u):
+        out = np.empty(self.size)
+        self._write_gradient(out, self._through_scale(np.outer(u, self.c)), u @ self.normal)
+        if self.model.output_bias:
+            self.blocks(out)["b_out"][...] = u.sum()
+        return out
+
+    def _write_gradient(self, out, by_r, by_c) -> None:
+        grads = self.blocks(out)
+        np.matmul((by_r * self.slope).T, self.x, out=grads["first"])
+        grads["W2"][:] = by_c * self.theta.get("gamma", 1.0)
+        if "gamma" in grads:
+            grads["gamma"][:] = by_c * self.last
+
+    def product(self, v, w):
+        # R-operator (Pearlmutter 1994): R{·} is the derivative of · in direction v.
+        direction, normal, nu = self.blocks(v), self.normal, self.nu
+        gamma, Rgamma = self.theta.get("gamma", 1.0), direction.get("gamma", 0.0)
+        Rh = self.x @ direction["first"].T
+        Rr = self.slope * Rh
+        Rnu = self._inner(normal, Rr)
+        Rnormal = (Rr - normal * Rnu) / nu
+        Rc = direction["W2"] * gamma + self.last * Rgamma
+        Ru = w * (Rnormal @ self.c + normal @ Rc + direction.get("b_out", 0.0))
+        g, inner, by_r, by_c = self._at_rest
+        Rg = np.outer(Ru, self.c) + np.outer(self.u, Rc)
+        Rinner = self._inner(Rnormal, g) + self._inner(normal, Rg)
+        Rby_r = (Rg - Rnormal * inner - normal * Rinner - by_r * Rnu) / nu
+        Rby_c = self.u @ Rnormal + Ru @ normal
+        Rby_h = Rby_r * self.slope
+        if self.curvature is not None:
+            Rby_h += by_r * self.curvature * Rh
+        out = np.empty(self.size)
+        grads = self.blocks(out)
+        np.matmul(Rby_h.T, self.x, out=grads["first"])
+        grads["W2"][:] = Rby_c * gamma + by_c * Rgamma
+        if "gamma" in grads:
+            grads["gamma"][:] = Rby_c * self.last + by_c * direction["W2"]
+        if self.model.output_bias:
+            grads["b_out"][...] = Ru.sum()
+        return out
+
+    @cached_property
+    def _at_rest(self):
+        """The backward pass of L itself: derivatives in u, ⟨u, ·⟩ of it, in r and in c."""
+        g = np.outer(self.u, self.c)
+        return g, self._inner(self.normal, g), self._through_scale(g), self.u @ self.normal
+
+
+class SimLNHessian(NormalizedHessian):
+    """f = W2 · r / max(‖r‖, ε); with κ = 1 where ‖r‖ > ε and 0 elsewhere, f₀ = W2 · u,
+
+    ∂f/∂r_j = (W2_j − κ f₀ u_j)/ν  and  ∂²f/∂r_j² = κ (3 f₀ u_j² − 2 W2_j u_j − f₀)/ν².
+    """
+
+    def _scale(self):
+        square = row_dots(self.r, self.r)
+        self.kappa = (square > self.model.epsilon**2)[:, None]
+        return np.where(self.kappa, np.sqrt(square)[:, None], self.model.epsilon)
+
+    def _inner(self, a, b):
+        return row_dots(a, b)[:, None] * self.kappa
+
+    @cached_property
+    def by_r(self) -> np.ndarray:
+        return self._through_scale(np.broadcast_to(self.c, self.r.shape))
+
+    def squares(self):
+        delta = self.by_r * self.slope
+        delta_square = row_dots(delta, delta)
+        squares = {
+            name: delta_square * row_dots(x, x) for name, x in self.first_layer_inputs.items()
+        }
+        squares["W2"] = row_dots(self.normal, self.normal)
+        if self.model.output_bias:
+            squares["b_out"] = self.ones[:, 0]
+        return squares
+
+    def laplacians(self):
+        f0 = (self.f - self.offset)[:, None]
+        second = 3 * f0 * self.normal**2 - 2 * self.c * self.normal - f0
+        trace = row_dots(self.slope**2, self.kappa * second / self.nu**2)
+        if self.curvature is not None:
+            trace += row_dots(self.curvature, self.by_r)
+        return {name: trace * row_dots(x, x) for name, x in self.first_layer_inputs.items()}
+
+    def gram(self):
+        delta = self.by_r * self.slope
+        first = (delta @ delta.T) * (self.x @ self.x.T)
+        return first + self.normal @ self.normal.T + float(self.model.output_bias)
+
+
+class SimBNHessian(NormalizedHessian):
+    """f = Σ_j c_j u_j, c = W2 ⊙ γ, u = r/s, s_j² = (1/n) Σ_k r_j(x_k)², data = training set.
+
+    With w_j = (W1, b1)_j and v_j = Σ_k u_kj σ′_kj x′_k the statistics' share of the gradient,
+    ∂u_ij/∂w_j = (σ′_ij x′_i − u_ij v_j/n)/s_j  and
+    Tr ∂²u_ij/∂w_j² = σ″_ij ‖x′_i‖²/s_j − (2/n) σ′_ij x′_i·v_j/s_j² + (3/n²) u_ij ‖v_j‖²/s_j²
+                      − (u_ij/n) Σ_k ‖x′_k‖² (σ′_kj² + r_kj σ″_kj)/s_j².
+    A neuron that is 0 on all the training set has s_j = 1 and u_j = 0.
+    """
+
+    def _scale(self):
+        square = np.einsum("ij,ij->j", self.r, self.r) / self.data.n
+        return np.where(square == 0, 1.0, np.sqrt(square))
+
+    def _inner(self, a, b):
+        return np.einsum("ij,ij->j", a, b) / self.data.n
+
+    def _shares(self, x: np.ndarray) -> np.ndarray:
+        """v_j for the inputs x, a column (or all) of x′: (m, ·)."""
+        return (self.normal * self.slope).T @ x
+
+    @cached_property
+    def direct(self) -> np.ndarray:
+        """c_j σ′_ij / s_j, the coefficient of x′_i in ∂f_i/∂w_j."""
+        return self.slope * (self.c / self.nu)
+
+    @cached_property
+    def indirect(self) -> np.ndarray:
+        """c_j u_ij / (n s_j), minus the coefficient of v_j in ∂f_i/∂w_j."""
+        return self.normal * (self.c / self.nu / self.data.n)
+
+    def squares(self):
+        squares = {name: self._first_square(x) for name, x in self.first_layer_inputs.items()}
+        u2 = self.normal**2
+        squares |= {"gamma": u2 @ self.last**2, "W2": u2 @ self.theta["gamma"] ** 2}
+        if self.model.output_bias:
+            squares["b_out"] = self.ones[:, 0]
+        return squares
+
+    def _first_square(self, x):
+        v = self._shares(x)
+        square = row_dots(self.direct, self.direct) * row_dots(x, x)
+        square -= 2 * row_dots(self.direct * self.indirect, x @ v.T)
+        return square + self.indirect**2 @ row_dots(v, v)
+
+    def laplacians(self):
+        return {name: self._first_laplacian(x) for name, x in self.first_layer_inputs.items()}
+
+    def _first_laplacian(self, x):
+        n, v, length = self.data.n, self._shares(x), row_dots(x, x)
+        weight = self.c / self.nu**2 / n
+        spread = self.slope**2
+        if self.curvature is not None:
+            spread = spread + self.r * self.curvature
+        own = weight * (3 * row_dots(v, v) / n - length @ spread)
+        laplacian = self.normal @ own - 2 * row_dots(self.slope * weight, x @ v.T)
+        if self.curvature is not None:
+            laplacian += length * (self.curvature @ (self.c / self.nu))
+        return laplacian
+
+    def gram(self):
+        v = self._shares(self.x)
+        cross = (self.direct * (self.x @ v.T)) @ self.indirect.T
+        gram = (self.x @ self.x.T) * (self.direct @ self.direct.T) - cross - cross.T
+        gram += (self.indirect * row_dots(v, v)) @ self.indirect.T
+        gram += (self.normal * (self.last**2 + self.theta["gamma"] ** 2)) @ self.normal.T
+        return gram + float(self.model.output_bias)

@@ -1,0 +1,150 @@
+"""Derivatives of W_D σ(… W2 σ(W1 x + b1)) + b_out, depth D ≥ 2, layer by layer.
+
+h_l = W_l z_{l−1}, z_l = σ(h_l), z_0 = x′, f = W_D · z_{D−1} + b_out. Per sample, with
+B_l = ∂f/∂z_l and δ_l = ∂f/∂h_l = σ′(h_l) ⊙ B_l:  ‖∂f/∂W_l‖² = ‖δ_l‖² ‖z_{l−1}‖²  and
+Tr ∂²f/∂W_l² = ‖z_{l−1}‖² Tr ∂²f/∂h_l².
+"""
+
+from functools import cached_property
+
+import numpy as np
+
+from flattest.curvature.mlp import NetworkHessian, row_dots
+
+
+class PlainHessian(NetworkHessian):
+    """Lists are indexed by hidden layer: position 0 is layer 1."""
+
+    def _forward(self):
+        hidden = [self.theta[f"W{layer}"] for layer in range(2, self.model.depth)]
+        self.weights = [self.theta["first"], *hidden]
+        self.h, self.z = [], [self.x]
+        for W in self.weights:
+            self.h.append(self.z[-1] @ W.T)
+            self.z.append(self.sigma("value", self.h[-1]))
+        return self.z[-1] @ self.last + self.offset
+
+    @cached_property
+    def slopes(self) -> list[np.ndarray]:
+        return [self.sigma("slope", h) for h in self.h]
+
+    @cached_property
+    def sensitivities(self) -> list[np.ndarray]:
+        """B_l = ∂f/∂z_l, (n, m); constant in the last hidden layer."""
+        B = [np.broadcast_to(self.last, self.h[-1].shape)]
+        for W, slope in zip(self.weights[:0:-1], self.slopes[:0:-1], strict=True):
+            B.insert(0, (B[0] * slope) @ W)
+        return B
+
+    @cached_property
+    def deltas(self) -> list[np.ndarray]:
+        """δ_l = ∂f/∂h_l, (n, m)."""
+        return [B * slope for B, slope in zip(self.sensitivities, self.slopes, strict=True)]
+
+    @cached_property
+    def bends(self) -> list[np.ndarray]:
+        """σ″(h_l) ⊙ B_l, (n, m); an empty list where σ is piecewise linear and they are 0."""
+        if self.model.sigma.piecewise_linear:
+            return []
+        curvatures = [self.sigma("curvature", h) for h in self.h]
+        return [c * B for c, B in zip(curvatures, self.sensitivities, strict=True)]
+
+    def squares(self):
+        delta = [row_dots(d, d) for d in self.deltas]
+        squares = {name: delta[0] * row_dots(x, x) for name, x in self.first_layer_inputs.items()}
+        for layer, (d, z) in enumerate(zip(delta[1:], self.z[1:-1], strict=True), start=2):
+            squares[f"W{layer}"] = d * row_dots(z, z)
+        squares[f"W{self.model.depth}"] = row_dots(self.z[-1], self.z[-1])
+        if self.model.output_bias:
+            squares["b_out"] = self.ones[:, 0]
+        return squares
+
+    def laplacians(self):
+        if not self.bends:
+            return {}
+        traces = self._curvature_traces()
+        laplacians = {
+            name: traces[0] * row_dots(x, x) for name, x in self.first_layer_inputs.items()
+        }
+        for layer, (t, z) in enumerate(zip(traces[1:], self.z[1:-1], strict=True), start=2):
+            laplacians[f"W{layer}"] = t * row_dots(z, z)
+        return laplacians
+
+    def _curvature_traces(self) -> list[np.ndarray]:
+        """Tr ∂²f/∂h_l² for each hidden layer, (n,).
+
+        ∂²f/∂h_l² = diag(σ′_l) W_{l+1}ᵀ (∂²f/∂h_{l+1}²) W_{l+1} diag(σ′_l) + diag(σ″_l ⊙ B_l) is
+        diagonal in the last hidden layer, so that the one below needs no m × m matrix either;
+        deeper networks take one for each sample.
+        """
+        traces = [bend.sum(axis=1) for bend in self.bends]
+        if len(traces) >= 2:
+            traces[-2] += row_dots(self.bends[-1] @ self.weights[-1] ** 2, self.slopes[-2] ** 2)
+        for i in range(len(self.f) if len(traces) > 2 else 0):
+            H = np.diag(self.bends[-1][i])
+            for l in range(len(traces) - 2, -1, -1):
+                J = self.weights[l + 1] * self.slopes[l][i]
+                H = J.T @ H @ J + np.diag(self.bends[l][i])
+                traces[l][i] = np.trace(H)
+        return traces
+
+    def gram(self):
+        gram = self.z[-1] @ self.z[-1].T + float(self.model.output_bias)
+        for delta, z in zip(self.deltas, self.z[:-1], strict=True):
+            gram += (delta @ delta.T) * (z @ z.T)
+        return gram
+
+    def vjp(self, u):
+        out = np.empty(self.size)
+        grads = self.blocks(out)
+        for name, delta, z in zip(self.theta, self.deltas, self.z[:-1], strict=False):
+            np.matmul(delta.T, u[:, None] * z, out=grads[name])
+        grads[f"W{self.model.depth}"][:] = u @ self.z[-1]
+        if self.model.output_bias:
+            grads["b_out"][...] = u.sum()
+        return out
+
+    @cached_property
+    def _weighted(self) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """u_i δ_l and u_i σ″_l ⊙ B_l, shared by all products."""
+        u = self.u[:, None]
+        return [u * delta for delta in self.deltas], [u * bend for bend in self.bends]
+
+    def _tangent(self, l: int, Rh: np.ndarray) -> np.ndarray:
+        """R z_l = σ′_l ⊙ R h_l, in place of R h_l where no σ″ will ask for that."""
+        return np.multiply(self.slopes[l], Rh, out=None if self.bends else Rh)
+
+    def residual_bound(self):
+        known = super().residual_bound()
+        if known is not None or self.model.depth > 2 or self.bends:
+            return known
+        # E couples each W2_j with (W1_j, b1_j) only, by Σ_i u_i σ′(h_ij) x′_i: this is ‖E‖ itself.
+        coupling = self.slopes[0].T @ (self.u[:, None] * self.x)
+        return float(np.sqrt(row_dots(coupling, coupling).max()))
+
+    def product(self, v, w):
+        # R-operator (Pearlmutter 1994): the tangent of the backward pass in direction v.
+        direction, out = self.blocks(v), np.empty(self.size)
+        grads, names = self.blocks(out), list(self.theta)
+        top = f"W{self.model.depth}"
+        Rh = [self.x @ direction["first"].T]
+        Rz = [self._tangent(0, Rh[0])]
+        for l in range(1, len(self.weights)):
+            Rh.append(Rz[-1] @ self.weights[l].T + self.z[l] @ direction[names[l]].T)
+            Rz.append(self._tangent(l, Rh[-1]))
+        Rf = Rz[-1] @ self.last + self.z[-1] @ direction[top] + direction.get("b_out", 0.0)
+        Ru = w * Rf
+        grads[top][:] = self.u @ Rz[-1] + Ru @ self.z[-1]
+        if self.model.output_bias:
+            grads["b_out"][...] = Ru.sum()
+        RB = np.stack([Ru, self.u], axis=1) @ np.stack([self.last, direction[top]])
+        for l in range(len(self.weights) - 1, -1, -1):
+            Rdelta = np.multiply(RB, self.slopes[l], out=RB)
+            if self.bends:
+                Rdelta += self._weighted[1][l] * Rh[l]
+            np.matmul(Rdelta.T, self.z[l], out=grads[names[l]])
+            if l > 0:
+                delta = self._weighted[0][l]
+                grads[names[l]] += delta.T @ Rz[l - 1]
+                RB = Rdelta @ self.weights[l] + delta @ direction[names[l]]
+        return out

@@ -1,0 +1,80 @@
+"""A number against what it must be: one type for certificates, claims and expectations."""
+
+import math
+from typing import Literal
+
+import msgspec
+
+Relation = Literal["=", "≤", "≥"]
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """`statement` says what `value` is; it must stand in `relation` to `bound` up to `tolerance`.
+
+    The tolerance is relative to |bound|, absolute where the bound is 0. `values` are those of the
+    seeds, one each, of which `value` is the median or the worst; `seeds` counts independent
+    repetitions, and `interval` is a confidence interval of the value. A value that is not that of
+    a `feasible` point proves nothing. What could not be judged has the value NaN, and `statement`
+    says why.
+    """
+
+    statement: str
+    value: float
+    bound: float
+    relation: Relation = "="
+    tolerance: float = 0.0
+    values: tuple[float, ...] = ()
+    seeds: int | None = None
+    interval: tuple[float, float] | None = None
+    feasible: bool = True
+    holds: bool = False
+
+    def __post_init__(self) -> None:
+        """`holds` is filled in, so that it stands in JSON beside the numbers it follows from."""
+        # A NaN meets nothing.
+        met = self.feasible and self.violation <= self.tolerance
+        msgspec.structs.force_setattr(self, "holds", met)
+
+    @property
+    def gap(self) -> float:
+        """(value − bound)/|bound|, absolute where the bound is 0."""
+        return (self.value - self.bound) / (abs(self.bound) or 1.0)
+
+    @property
+    def violation(self) -> float:
+        """By how much the relation is missed; negative where there is room to spare."""
+        return {"=": abs(self.gap), "≤": self.gap, "≥": -self.gap}[self.relation]
+
+    @property
+    def sentence(self) -> str:
+        """The verdict of seeds for people: value, range over seeds, and what was expected."""
+        if math.isnan(self.value):
+            return self.statement
+        count = len(self.values)
+        spread = f" [{min(self.values):.4g}, {max(self.values):.4g}]" if count > 1 else ""
+        return (
+            f"{self.statement} is {self.value:.4g}{spread} over "
+            f"{count} seed{'' if count == 1 else 's'}; expected {self.relation} {self.bound:.4g}."
+        )
+
+    def __str__(self) -> str:
+        verdict = "holds" if self.holds else "FAILS" if self.feasible else "FAILS: infeasible"
+        return (
+            f"{self.statement}: {self.value:.12g} against {self.bound:.12g} "
+            f"(gap {self.gap:.2e}, tolerance {self.tolerance:.0e}) {verdict}"
+        )
+
+
+def equal(value, bound, tolerance: float, statement: str = "", **extra) -> Verdict:
+    """value = bound up to the tolerance."""
+    return Verdict(statement, float(value), float(bound), "=", tolerance, **extra)
+
+
+def at_most(value, bound, tolerance: float = 0.0, statement: str = "", **extra) -> Verdict:
+    """value ≤ bound up to the tolerance."""
+    return Verdict(statement, float(value), float(bound), "≤", tolerance, **extra)
+
+
+def at_least(value, bound, tolerance: float = 0.0, statement: str = "", **extra) -> Verdict:
+    """value ≥ bound up to the tolerance."""
+    return Verdict(statement, float(value), float(bound), "≥", tolerance, **extra)

@@ -1,0 +1,167 @@
+"""Experiments: one declarative spec per figure panel, one module per paper.
+
+A module of this package that defines `EXPERIMENTS`, a tuple of `Experiment`, adds them to the
+registry. An experiment says what the paper claims, what to run (a `Task`, in a quick variant and at
+the paper's full scale) and what must come out (`expectations`, fields that are judged).
+
+There are two kinds of tasks: `Training` (flattest.experiments.training), which trains a network and
+resumes where it was interrupted, and subclasses of `Computed`, whose `compute(seed)` is a pure
+function:
+
+    class Sweep(Computed, frozen=True, tag="vardhan2026/sweep"):
+        d: int = 30
+
+        def compute(self, seed):
+            return {"flatness": ..., "population_loss": ...}
+
+    EXPERIMENTS = (
+        Experiment(
+            name="vardhan2026/section6-relu",
+            figure="Figure 1, left",
+            claim="Flatter interpolators have a smaller population loss.",
+            quick=Variant(Sweep(d=10), seeds=2, expectations=(RankCorrelation(...),)),
+            full=Variant(Sweep(), seeds=5, expectations=(RankCorrelation(...),)),
+        ),
+    )
+
+A run's key hashes the task and the seed, and nothing else: two panels that train the same network
+share its runs, and an expectation can be changed without training again. `Experiment.key` hashes
+all of the experiment, expectations included: a verdict belongs to that key.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Generic, Literal, Protocol, TypeVar
+
+import msgspec
+import numpy as np
+
+from flattest.errors import FlattestError
+from flattest.experiments.expectations import AnyExpectation
+from flattest.experiments.keys import digest, run_key
+
+VariantName = Literal["quick", "full"]
+VARIANTS: tuple[VariantName, ...] = ("quick", "full")
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What a task returns: its series, and for a trained network its parameters.
+
+    `status` is "finished", "diverged" or "stagnated", and `sentence` says how it came to that;
+    `notes` are whatever else should be on record, such as the engine used.
+    """
+
+    series: Mapping[str, Any]
+    params: Mapping[str, Any] | None = None
+    status: str = "finished"
+    sentence: str = ""
+    step: int = 0
+    notes: Mapping[str, str] = {}
+
+
+class Workplace(Protocol):
+    """Where one seed's work is done: folders of its own, and somebody to be told of progress."""
+
+    scratch: Path
+    checkpoints: Path
+
+    def progress(self, fraction: float, step: int, series: Mapping[str, Any]) -> None: ...
+
+
+class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What is run for one seed. Its fields are all that affects the result.
+
+    A subclass needs a tag of its own, `class Sweep(Computed, frozen=True, tag="paper/sweep")`.
+    """
+
+    @property
+    def cost(self) -> float:
+        """How long it takes, in any unit the tasks share: long ones are started first."""
+        return 1.0
+
+    def execute(self, seed: int, place: Workplace) -> Outcome:
+        """Do the work, telling `place` of progress and resuming from what is in its scratch."""
+        raise NotImplementedError
+
+    def measures(self, series: Mapping[str, np.ndarray]) -> Mapping[str, float]:
+        """What a summary tells of one seed's series, by column; NaN where it has no meaning.
+
+        Where a task names nothing, the ends of the series of training are told.
+        """
+        return {}
+
+
+class Computed(Task, frozen=True):
+    """A task that is a pure function of its fields and the seed."""
+
+    def compute(self, seed: int) -> Mapping[str, Any]:
+        """Named arrays of numbers, of any shapes."""
+        raise NotImplementedError
+
+    def execute(self, seed: int, place: Workplace) -> Outcome:
+        return Outcome(self.compute(seed))
+
+
+T = TypeVar("T")
+
+
+class Variant(msgspec.Struct, Generic[T], frozen=True, forbid_unknown_fields=True):
+    """A task at one scale, how many seeds it is run with (0, 1, …) and what must come out."""
+
+    task: T
+    seeds: int = 5
+    expectations: tuple[AnyExpectation, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.seeds < 1:
+            raise FlattestError(f"An experiment needs at least one seed, not {self.seeds}.")
+
+    def count(self, seeds: int | None = None) -> int:
+        """How many seeds: its own number, unless another is asked for."""
+        if seeds is not None and seeds < 1:
+            raise FlattestError(f"The number of seeds must be at least 1, not {seeds}.")
+        return self.seeds if seeds is None else seeds
+
+    def keys(self, seeds: int | None = None) -> list[str]:
+        """The keys of its runs, one for each seed."""
+        return [run_key(self.task, seed) for seed in range(self.count(seeds))]
+
+    @property
+    def needs(self) -> set[str]:
+        """The other experiments its expectations compare with."""
+        return {e.other for e in self.expectations if hasattr(e, "other")}
+
+
+class Experiment(msgspec.Struct, Generic[T], frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One panel: the paper's claim in a sentence, and how it is run and judged.
+
+    `name` is "paper/panel". `notes` says where the paper's setting is unknown or departed from.
+    """
+
+    name: str
+    figure: str
+    claim: str
+    quick: Variant[T]
+    full: Variant[T]
+    notes: str = ""
+
+    def __post_init__(self) -> None:
+        if not all(self.name.partition("/")):
+            raise FlattestError(f"An experiment's name is 'paper/panel', not {self.name!r}.")
+
+    @property
+    def paper(self) -> str:
+        return self.name.partition("/")[0]
+
+    @property
+    def panel(self) -> str:
+        """The short name."""
+        return self.name.partition("/")[2]
+
+    @property
+    def key(self) -> str:
+        """The hash of the whole experiment; a verdict on it is a verdict on this key."""
+        return digest(self)
+
+    def variant(self, name: VariantName) -> Variant[T]:
+        return getattr(self, name)

@@ -1,0 +1,1 @@
+"""What is reported of one network: measurements, certificates, bounds, the flattest ones."""

@@ -1,0 +1,214 @@
+"""What can be certified about parameters from anywhere: do they interpolate, how flat are they
+against the flattest possible, do they memorize, do they generalize."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from flattest.curvature.sharpness import trace
+from flattest.errors import FlattestError
+from flattest.flatness.bounds import Bound, known_lower_bound
+from flattest.problem.data import Dataset, Estimate, population_mean, require_dataset
+from flattest.problem.losses import Loss
+from flattest.problem.losses import loss as resolve_loss
+from flattest.problem.models import MLP, Model, Params, predict
+
+INTERPOLATES = 1e-10
+"""An interpolator misses no target by more than this share of the largest."""
+ZERO = 1e-14
+"""A pre-activation w·x this small against ‖w‖‖x‖ is 0 to rounding."""
+
+
+@dataclass(frozen=True)
+class Certification:
+    """`certify`'s findings; `ratio` is trace / bound, 1 for a flattest interpolator. Where no bound
+    is proven, or the bound is 0, there is no ratio, and without a distribution no test error."""
+
+    interpolation_error: float
+    interpolates: bool
+    differentiable: bool
+    trace: float
+    bound: Bound | None
+    ratio: float | None
+    memorizing: bool
+    test_error: Estimate | None
+    test_mse: Estimate | None
+
+    @property
+    def flattest(self) -> bool:
+        """Whether the network interpolates, L has a Hessian there, and it meets the bound to
+        1e-9."""
+        met = self.ratio is not None and abs(self.ratio - 1) <= 1e-9
+        return self.interpolates and self.differentiable and met
+
+
+def certify(
+    model: MLP,
+    params: Params,
+    data: Dataset,
+    loss: str | Loss = "mse",
+    size: int = 10_000,
+    seed: int = 0,
+) -> Certification:
+    """Everything at once; errors over `size` fresh points where the support is not enumerated."""
+    require_dataset(data)
+    model.check(params, data.d)
+    sharpness, bound = float(trace(model, params, data, loss)), known_lower_bound(model, data, loss)
+    test = data.distribution is not None
+    return Certification(
+        interpolation_error(model, params, data, loss),
+        interpolates(model, params, data, loss),
+        differentiable(model, params, data.x),
+        sharpness,
+        bound,
+        sharpness / bound.value if bound is not None and bound.value > 0 else None,
+        memorizes(model, params, data, loss),
+        population_error(model, params, data, size, seed) if test else None,
+        population_mse(model, params, data, loss, size, seed) if test else None,
+    )
+
+
+def interpolation_error(
+    model: Model, params: Params, data: Dataset, loss: str | Loss = "mse"
+) -> float:
+    """max |f(x_i) − t_i|, where t_i is the output that minimizes the loss at y_i."""
+    # NumPy arrays, so that plain networks need no compilation.
+    exact = {name: np.asarray(value, np.float64) for name, value in params.items()}
+    f = np.asarray(model.apply(exact, data.x, data.x))
+    return float(np.abs(f - resolve_loss(loss).target(data.y)).max())
+
+
+def interpolates(
+    model: Model,
+    params: Params,
+    data: Dataset,
+    loss: str | Loss = "mse",
+    tolerance: float = INTERPOLATES,
+) -> bool:
+    """Whether max |f(x_i) − t_i| ≤ tolerance · max |t_i|."""
+    scale = float(np.abs(resolve_loss(loss).target(data.y)).max())
+    return interpolation_error(model, params, data, loss) <= tolerance * scale
+
+
+def memorizes(
+    model: MLP,
+    params: Params,
+    data: Dataset,
+    loss: str | Loss = "mse",
+    tolerance: float = INTERPOLATES,
+) -> bool:
+    """Definition 4.2: θ interpolates, and in every hidden layer each input activates exactly one
+    neuron, different inputs different ones."""
+    if not interpolates(model, params, data, loss, tolerance):
+        return False
+    x = np.unique(data.x, axis=0)
+    return all(_is_one_hot(a) for a in hidden_layers(model, params, x))
+
+
+def hidden_layers(model: MLP, params: Params, x: np.ndarray) -> Iterator[np.ndarray]:
+    """The activations of layers 1, …, D − 1 at the rows of x, before any normalization."""
+    exact = {name: np.asarray(value, np.float64) for name, value in params.items()}
+    a = np.asarray(model.first_layer(exact, x))
+    yield a
+    for layer in range(2, model.depth):
+        a = np.asarray(model.sigma.value(a @ exact[f"W{layer}"].T))
+        yield a
+
+
+def _is_one_hot(a: np.ndarray) -> bool:
+    active = a != 0
+    return bool((active.sum(axis=1) == 1).all() and (active.sum(axis=0) <= 1).all())
+
+
+def differentiable(model: MLP, params: Params, x: np.ndarray) -> bool:
+    """Whether f_θ(x_i) is differentiable in θ at every row of x: L has no Hessian elsewhere.
+
+    A kink is a unit with pre-activation 0, where σ′ jumps, that is not cut off from the output by
+    weights of 0 or inactive units; for Sim-LN also ‖r‖ = ε.
+    """
+    exact = {name: np.asarray(value, np.float64) for name, value in params.items()}
+    if model.norm == "sim_ln" and _is_at_epsilon(model, exact, x):
+        return False
+    if not _slope_jumps(model):
+        return True
+    layers = list(_layers(model, exact, x))
+    leads = np.broadcast_to(_counts(model, exact, layers[-1]), layers[-1].h.shape)
+    for number, layer in reversed(list(enumerate(layers, 1))):
+        if (layer.at_zero & layer.moves & leads).any():
+            return False
+        if number > 1:
+            live = leads & (layer.at_zero | (np.asarray(model.sigma.slope(layer.h)) != 0))
+            leads = live @ (exact[f"W{number}"] != 0)
+    return True
+
+
+class _Layer(NamedTuple):
+    """Pre-activations (n, m), which of them are 0, and for which inputs weights can move them."""
+
+    h: np.ndarray
+    at_zero: np.ndarray
+    moves: np.ndarray
+
+
+def _layers(model: MLP, exact: Params, x: np.ndarray) -> Iterator[_Layer]:
+    a = np.column_stack([x, np.ones(len(x))]) if model.bias else x
+    W = np.column_stack([exact["W1"], exact["b1"]]) if model.bias else exact["W1"]
+    for layer in range(1, model.depth):
+        W = exact[f"W{layer}"] if layer > 1 else W
+        h, size = a @ W.T, np.linalg.norm(a, axis=1, keepdims=True)
+        yield _Layer(h, np.abs(h) <= ZERO * size * np.linalg.norm(W, axis=1), size > 0)
+        a = np.asarray(model.sigma.value(h))
+
+
+def _counts(model: MLP, exact: Params, last: _Layer) -> np.ndarray:
+    """Which units of the last hidden layer the output depends on, to first order in θ.
+
+    Sim-BN's r_j/s_j is not continuous where r_j is 0 on all inputs: there W2_j or γ_j ≠ 0 is
+    enough.
+    """
+    outer = exact[f"W{model.depth}"]
+    if model.norm != "sim_bn":
+        return outer != 0
+    silent = (last.at_zero | (np.asarray(model.sigma.value(last.h)) == 0)).all(axis=0)
+    gamma = exact["gamma"]
+    return np.where(silent, (outer != 0) | (gamma != 0), outer * gamma != 0)
+
+
+def _slope_jumps(model: MLP) -> bool:
+    below, above = np.asarray(model.sigma.slope(np.array([-1e-200, 1e-200])))
+    return bool(below != above)
+
+
+def _is_at_epsilon(model: MLP, exact: Params, x: np.ndarray) -> bool:
+    norms = np.linalg.norm(np.asarray(model.first_layer(exact, x)), axis=1)
+    return bool((np.abs(norms - model.epsilon) <= ZERO * model.epsilon).any())
+
+
+def population_error(
+    model: Model, params: Params, data: Dataset, size: int = 10_000, seed: int = 0
+) -> Estimate:
+    """Pr(y f(x) ≤ 0), over the whole support where it can be enumerated."""
+    return _population_mean(model, params, data, lambda f, y: y * f <= 0, size, seed)
+
+
+def population_mse(
+    model: Model,
+    params: Params,
+    data: Dataset,
+    loss: str | Loss = "mse",
+    size: int = 10_000,
+    seed: int = 0,
+) -> Estimate:
+    """E (f(x) − t)², t the output that minimizes the loss at y."""
+    target = resolve_loss(loss).target
+    return _population_mean(model, params, data, lambda f, y: (f - target(y)) ** 2, size, seed)
+
+
+def _population_mean(model, params, data, metric, size, seed) -> Estimate:
+    if data.distribution is None:
+        raise FlattestError("The test error needs the distribution that the data came from.")
+    return population_mean(
+        data.distribution, lambda x: predict(model, params, x, data.x), metric, size, seed
+    )

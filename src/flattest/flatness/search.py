@@ -1,0 +1,345 @@
+"""Flattest search: descend the trace of the Hessian over the interpolators of a training set.
+
+A challenge to statements about all flattest minimizers: start from an interpolator that
+generalizes badly, walk downhill in sharpness without leaving the interpolators, and see where the
+walk ends.
+"""
+
+import contextlib
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import msgspec
+import numpy as np
+from jax.flatten_util import ravel_pytree
+
+from flattest.errors import FlattestError
+from flattest.flatness.extreme import distinct_inputs
+from flattest.problem.activations import Activation, activation
+from flattest.problem.data import Dataset, require_dataset
+from flattest.problem.losses import Loss, zero_one_error
+from flattest.problem.losses import loss as resolve_loss
+from flattest.problem.models import MLP, Params, predict
+from flattest.problem.randomness import generator
+
+INTERPOLATES = 1e-10
+_STARTS = 8
+_INFLATION = 1e4
+_GOAL = 1e-13
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """An interpolator as the search sees it.
+
+    `sharpness` is Tr ∇²L, `interpolation_error` is max |f(x_i) − target_i| as a share of the
+    largest target, the test error is the zero-one error over the distribution's population (NaN for
+    data that come without one).
+    """
+
+    sharpness: float
+    interpolation_error: float
+    test_error: float
+    test_mse: float
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """Where the search began and ended, with the sharpness along the way.
+
+    `status` is "converged" where the last stage could not descend further, else "budget".
+    """
+
+    params: Params
+    start: Endpoint
+    end: Endpoint
+    status: str
+    steps: int
+    history: np.ndarray = field(repr=False)
+
+
+def search_flattest(
+    model: MLP,
+    data: Dataset,
+    start: Params | int = 0,
+    loss: "str | Loss" = "mse",
+    steps: int = 1500,
+    smoothing: tuple[float, ...] = (0.5, 0.2, 0.08, 0.03, 0.01),
+) -> SearchResult:
+    """Descends Tr ∇²L over the interpolators of `data`, from `start` (parameters, or a seed).
+
+    Riemannian conjugate gradients: the gradient of the sharpness is projected on the kernel of
+    the outputs' Jacobian J, and each step is retracted onto f(x_i) = target_i by Gauss–Newton.
+    The number of points at which a ReLU is active has no gradient, so the sharpness that is
+    descended is that of the network with τ·softplus(·/τ), τ running through `smoothing`; the
+    constraint and all that is reported use the network itself. For Sim-BN with a homogeneous σ it
+    descends the limit of the trace under W1, b1 → ∞, which changes no output, and scales the result
+    up at the end.
+    """
+    require_dataset(data)
+    problem = _Problem(model, data, resolve_loss(loss))
+    theta = _interpolator(problem, start)
+    start_point, history, status = problem.endpoint(theta), [], "budget"
+    stages = smoothing if problem.smooths else (0.0,)
+    for tau in stages:
+        theta, values, status = _descend(problem, theta, tau, steps // len(stages))
+        history += values
+    return SearchResult(
+        params=problem.inflated(theta),
+        start=start_point,
+        end=problem.endpoint(theta),
+        status=status,
+        steps=len(history),
+        history=np.array(history),
+    )
+
+
+def interpolate(
+    model: MLP, data: Dataset, start: Params | int = 0, loss: "str | Loss" = "mse"
+) -> Params:
+    """An interpolator of `data`, by Gauss–Newton from `start` (parameters, or a seed)."""
+    require_dataset(data)
+    problem = _Problem(model, data, resolve_loss(loss))
+    return problem.numpy(_interpolator(problem, start))
+
+
+def bad_interpolator(
+    model: MLP, data: Dataset, wrong: int, seed: int = 0, loss: "str | Loss" = "mse"
+) -> Params:
+    """Parameters that interpolate the data and the wrong labels of `wrong` fresh points.
+
+    A memorizer-like start where no memorizer exists: it answers −y off the training set wherever
+    it was told to. Gauss–Newton may miss from one initialization, so several are tried.
+    """
+    require_dataset(data)
+    if data.distribution is None:
+        raise FlattestError("A bad interpolator needs data that know their distribution.")
+    x, y = data.distribution.sample(generator(seed, "wrong labels"), wrong)
+    fresh = ~(x[:, None, :] == data.x[None]).all(-1).any(1)
+    poisoned = Dataset(np.vstack([data.x, x[fresh]]), np.concatenate([data.y, -y[fresh]]))
+    problem = _Problem(model, poisoned, resolve_loss(loss), train_x=data.x)
+    starts = generator(seed, "bad interpolator").integers(2**31, size=_STARTS - 1).tolist()
+    for start in [seed, *starts[:-1]]:
+        with contextlib.suppress(NoInterpolator):
+            return problem.numpy(_interpolator(problem, start))
+    return problem.numpy(_interpolator(problem, starts[-1]))
+
+
+class NoInterpolator(FlattestError):
+    """Gauss–Newton ended away from the interpolators."""
+
+
+class _Problem:
+    """The functions of θ (as one vector) that the search works with, compiled once."""
+
+    def __init__(self, model: MLP, data: Dataset, loss: Loss, train_x: np.ndarray | None = None):
+        # Repeated inputs are one constraint: twice the same row would make the Jacobian singular.
+        points, target = distinct_inputs(data, loss)
+        self.model, self.data, self.loss = model, data, loss
+        self.constrained_x, self.target = jnp.asarray(points.x), jnp.asarray(target)
+        self.scale = float(np.abs(target).max()) or 1.0
+        self.weight = jnp.asarray(loss.curvature(loss.target(data.y) * 1.0, data.y)) / data.n
+        self.train_x = jnp.asarray(data.x if train_x is None else train_x)
+        self.x = jnp.asarray(data.x)
+        example = {name: jnp.zeros(shape) for name, shape in model.shapes(data.d).items()}
+        _, self.unflatten = ravel_pytree(example)
+        self.smooths = model.activation == "relu" and model.norm != "sim_bn"
+        self.inflates = model.norm == "sim_bn" and model.sigma.homogeneity is not None
+        self.outputs = jax.jit(self._outputs)
+        self.jacobian = jax.jit(jax.jacrev(self._outputs))
+        self.trace = jax.jit(partial(self._trace, model, None))
+        self.move = jax.jit(self._move)
+
+    def starting_point(self, start: Params | int) -> Params:
+        if isinstance(start, int | np.integer):
+            return self.model.init(self.data.d, int(start))
+        self.model.check(start, self.data.d)
+        return start
+
+    def flatten(self, params: Params) -> jax.Array:
+        ordered = {k: jnp.asarray(params[k], jnp.float64) for k in self.model.shapes(self.data.d)}
+        return ravel_pytree(ordered)[0]
+
+    def numpy(self, theta: jax.Array) -> Params:
+        return {name: np.asarray(value) for name, value in self.unflatten(theta).items()}
+
+    def _outputs(self, theta):
+        return self.model.apply(self.unflatten(theta), self.constrained_x, self.train_x)
+
+    def _trace(self, model: MLP, names: tuple[str, ...] | None, theta):
+        """Σ_i weight_i ‖∇f(x_i)‖² over the parameters `names` (all where None)."""
+
+        def output(params, x):
+            return model.apply(params, x[None], self.train_x)[0]
+
+        gradients = jax.vmap(jax.grad(output), (None, 0))(self.unflatten(theta), self.x)
+        squares = sum(
+            (g.reshape(len(g), -1) ** 2).sum(1)
+            for name, g in gradients.items()
+            if names is None or name in names
+        )
+        return self.weight @ squares
+
+    def _descended(self, theta, tau):
+        """What the search descends: see `search_flattest`."""
+        if self.inflates:
+            return self._trace(self.model, ("gamma", f"W{self.model.depth}"), theta)
+        smooth = _Smoothed.of(self.model, tau) if self.smooths else self.model
+        return self._trace(smooth, None, theta)
+
+    def _move(self, theta, direction, size, tau) -> "_Point":
+        """The point that a step of this size leads to, once retracted by Gauss–Newton."""
+
+        def correct(state):
+            theta, residual, count = state
+            theta = theta + _least_norm(jax.jacrev(self._outputs)(theta), residual)
+            return theta, self.target - self._outputs(theta), count + 1
+
+        def unfinished(state):
+            _, residual, count = state
+            return (jnp.abs(residual).max() > _GOAL * self.scale) & (count < 8)
+
+        start = theta + size * direction
+        state = (start, self.target - self._outputs(start), 0)
+        theta, residual, _ = jax.lax.while_loop(unfinished, correct, state)
+        value, gradient = jax.value_and_grad(self._descended)(theta, tau)
+        J = jax.jacrev(self._outputs)(theta)
+        error = jnp.abs(residual).max() / self.scale
+        return _Point(theta, error, value, _tangent(J, gradient), _tangent(J, direction))
+
+    def error(self, theta) -> float:
+        """max |f(x_i) − target_i| / max |target_i|."""
+        return float(jnp.abs(self.outputs(theta) - self.target).max()) / self.scale
+
+    def inflated(self, theta) -> Params:
+        """The parameters; Sim-BN's first layer at a large scale where that changes no output and
+        takes the sharpness from W1 and b1, and without neurons that are 0 on every training input:
+        these have no statistics, so that Sim-BN is not defined off the training set."""
+        params = self.numpy(theta)
+        if not self.inflates:
+            return params
+        defined = (np.asarray(self.model.first_layer(params, self.train_x)) != 0).any(0)
+        factors = {"W1": _INFLATION, "b1": _INFLATION, "gamma": defined, "W2": defined}
+        return {name: value * factors.get(name, 1.0) for name, value in params.items()}
+
+    def endpoint(self, theta) -> Endpoint:
+        params = self.inflated(theta)
+        theta = self.flatten(params)
+        return Endpoint(float(self.trace(theta)), self.error(theta), *self._test_errors(params))
+
+    def _test_errors(self, params: Params) -> tuple[float, float]:
+        if self.data.distribution is None:
+            return float("nan"), float("nan")
+        test = self.data.distribution.population()
+        f = predict(self.model, params, test.x, self.train_x)
+        target = np.asarray(self.loss.target(test.y), float)
+        return zero_one_error(f, test.y), float(np.mean((f - target) ** 2))
+
+
+class _Smoothed(MLP, frozen=True, kw_only=True):
+    """The network with τ·softplus(·/τ) in ReLU's place; τ may be traced."""
+
+    tau: Any
+
+    @property
+    def sigma(self) -> Activation:
+        return replace(activation("softplus"), value=self._value)
+
+    def _value(self, t):
+        return self.tau * jax.nn.softplus(t / self.tau)
+
+    @classmethod
+    def of(cls, model: MLP, tau) -> "_Smoothed":
+        return cls(**msgspec.structs.asdict(model), tau=tau)
+
+
+def _interpolator(problem: _Problem, start: Params | int):
+    theta = problem.flatten(problem.starting_point(start))
+    theta = _retract(problem, theta, iterations=500)
+    if not problem.error(theta) <= INTERPOLATES:  # an error that is not a number is too large
+        raise NoInterpolator(
+            f"No interpolator was found from this start (error {problem.error(theta):.1e} after "
+            f"Gauss–Newton); {problem.data.n} points may need a wider network or another start."
+        )
+    return theta
+
+
+def _retract(problem: _Problem, theta, iterations: int):
+    """Gauss–Newton towards f(x_i) = target_i, halving a step that does not reduce the error."""
+    residual = problem.target - problem.outputs(theta)
+    norm = float(jnp.linalg.norm(residual))
+    for _ in range(iterations):
+        if norm <= _GOAL * (float(jnp.linalg.norm(problem.target)) or 1.0):
+            break
+        step = _least_norm(problem.jacobian(theta), residual)
+        for halving in range(12):
+            trial = theta + step * 0.5**halving
+            left = problem.target - problem.outputs(trial)
+            if (new := float(jnp.linalg.norm(left))) < norm:
+                break
+        else:
+            break
+        theta, residual, norm = trial, left, new
+    return theta
+
+
+@jax.jit
+def _least_norm(J, residual):
+    """The least change of θ that J maps to the residual; a touch of damping guards its rank."""
+    gram = J @ J.T
+    damping = 1e-14 * jnp.trace(gram)
+    return J.T @ jax.scipy.linalg.solve(
+        gram + damping * jnp.eye(len(gram)), residual, assume_a="pos"
+    )
+
+
+def _tangent(J, vector):
+    """The part of the vector in the kernel of J."""
+    return vector - _least_norm(J, J @ vector)
+
+
+class _Point(NamedTuple):
+    """A point on the interpolators: its relative error, the value descended, that value's tangent
+    gradient g, and the direction it was reached by, carried into its tangent space."""
+
+    theta: jax.Array
+    error: jax.Array
+    value: jax.Array
+    g: jax.Array
+    carried: jax.Array
+
+
+def _descend(problem: _Problem, theta, tau: float, steps: int):
+    """Riemannian conjugate gradients (Polak–Ribière+) with Armijo backtracking."""
+    point = problem.move(theta, jnp.zeros_like(theta), 0.0, tau)
+    direction, size, stalled = -point.g, 1e-2, 0
+    values: list[float] = []
+    while len(values) < steps:
+        values.append(float(point.value))
+        slope = float(point.g @ direction)
+        if slope >= 0:
+            direction, slope = -point.g, -float(point.g @ point.g)
+        step = _line_search(problem, point, direction, slope, 2 * size, tau)
+        if step is None:
+            return point.theta, values, "converged"
+        new, size = step
+        stalled = stalled + 1 if point.value - new.value < 1e-7 * abs(point.value) else 0
+        beta = max(0.0, float(new.g @ (new.g - point.g) / (point.g @ point.g)))
+        point, direction = new, -new.g + beta * new.carried
+        if stalled >= 10:
+            return point.theta, values, "converged"
+    return point.theta, values, "budget"
+
+
+def _line_search(problem: _Problem, point: _Point, direction, slope: float, size: float, tau):
+    """The first point, halving the step size, with a sufficient decrease; None if there is none."""
+    for _ in range(40):
+        new = problem.move(point.theta, direction, size, tau)
+        enough = point.value + 1e-4 * size * slope
+        if float(new.error) < INTERPOLATES and float(new.value) <= enough:
+            return new, size
+        size *= 0.5
+    return None

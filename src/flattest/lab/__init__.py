@@ -1,0 +1,1 @@
+"""Asking a question of one's own: setups, challenges, scenarios, sweeps, summaries."""

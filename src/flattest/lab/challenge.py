@@ -1,0 +1,85 @@
+"""A challenge to "all flattest minimizers generalize": look for one that does not.
+
+Where the proofs of wen2023 give a memorizer, it is built and certified. Elsewhere the search
+descends the sharpness from interpolators that were taught wrong labels off the training set, and
+what counts is whether the flattest networks it ends at still generalize badly.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from flattest.errors import FlattestError
+from flattest.experiments.experiment import Computed
+from flattest.flatness.certification import certify, population_error, population_mse
+from flattest.flatness.search import bad_interpolator, search_flattest
+from flattest.papers.wen2023.constructions import Construction, memorizer, sim_ln_memorizer
+from flattest.problem.data import AnyDistribution, Dataset
+from flattest.problem.losses import MSE, Loss
+from flattest.problem.models import MLP, Params
+
+MEMORIZERS: dict[str | None, Callable[..., Construction]] = {
+    None: memorizer,
+    "sim_ln": sim_ln_memorizer,
+}
+
+
+class Challenge(Computed, frozen=True, tag="challenge"):
+    """One seed's attempt: the network found, as `sharpness`, `bound`, `test_error`, whether it is
+    `certified` to be a flattest one, and the `start_…` of the search (NaN for a memorizer).
+
+    `wrong` is how many fresh points the search's start is taught wrongly.
+    """
+
+    distribution: AnyDistribution
+    n: int
+    model: MLP
+    loss: Loss = MSE()
+    wrong: int = 100
+    steps: int = 1500
+
+    def compute(self, seed: int) -> Mapping[str, Any]:
+        data = self.distribution.draw(self.n, seed)
+        params = known_memorizer(self.model, data, self.loss)
+        start = {"start_sharpness": np.nan, "start_test_error": np.nan}
+        if params is None:
+            params, start = self._search(data, seed)
+        found = certify(self.model, params, data, self.loss)
+        if not found.interpolates:
+            raise FlattestError(
+                f"The challenge ended at a network that misses a target by "
+                f"{found.interpolation_error:.1e} and so is no interpolator; a wider one may do."
+            )
+        return start | {
+            "sharpness": found.trace,
+            "bound": np.nan if found.bound is None else found.bound.value,
+            "certified": float(found.flattest),
+            "interpolation_error": found.interpolation_error,
+            "test_error": float(population_error(self.model, params, data)),
+            "test_mse": float(population_mse(self.model, params, data, self.loss)),
+        }
+
+    def _search(self, data: Dataset, seed: int) -> tuple[Params, dict[str, float]]:
+        bad = bad_interpolator(self.model, data, self.wrong, seed, self.loss)
+        found = search_flattest(self.model, data, bad, self.loss, self.steps)
+        return found.params, {
+            "start_sharpness": found.start.sharpness,
+            "start_test_error": found.start.test_error,
+        }
+
+
+def known_memorizer(model: MLP, data: Dataset, loss: Loss) -> Params | None:
+    """The memorizer of Theorem 4.1 or 5.1 where the network and the inputs admit one, else None."""
+    plain = model.activation == "relu" and model.bias and not model.output_bias
+    if not plain or model.norm not in MEMORIZERS:
+        return None
+    shape: dict[str, Any] = (
+        {"depth": model.depth} if model.norm is None else {"epsilon": model.epsilon}
+    )
+    try:
+        built = MEMORIZERS[model.norm](data, width=model.width, loss=loss, **shape)
+    except FlattestError:
+        # Inputs that are no extreme points, or more of them than neurons: no memorizer is known.
+        return None
+    return built.params

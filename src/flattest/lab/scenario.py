@@ -1,0 +1,262 @@
+"""Which scenario is it? The programme of wen2023 for any network, data and algorithm.
+
+    Scenario I    all flattest minimizers generalize, and the algorithm finds ones that do
+    Scenario II   some flattest minimizers do not, and the algorithm does not generalize either
+    Scenario III  some flattest minimizers do not, and the algorithm generalizes all the same
+
+The first half is decided by a challenge: a certified flattest network that does not generalize
+settles it; that none was found, where the search went down from networks that were taught wrong
+labels as far as the algorithm got, only supports it. The second half is decided by runs over seeds.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+from scipy import stats
+
+from flattest.experiments.expectations import Result, tail
+from flattest.experiments.experiment import Experiment, VariantName
+from flattest.lab.setup import Setup, experiments_of
+from flattest.runs import runner
+from flattest.runs.store import Store, StoredRun
+
+# A search has gone down far enough at this multiple of the least that is known to be possible.
+COMPARABLE = 1.1
+SCENARIOS = {
+    (True, True): "Scenario I",
+    (False, False): "Scenario II",
+    (False, True): "Scenario III",
+    (
+        True,
+        False,
+    ): "no scenario of the paper: flattest minimizers generalize, the algorithm does not",
+}
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One half of the answer: True, False, or None where the evidence does not decide it.
+
+    `error` is the mean test error of the networks looked at, [`low`, `high`] its 95 % interval.
+    """
+
+    holds: bool | None
+    error: float
+    low: float
+    high: float
+    sentence: str
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """The answer to the question of one setup."""
+
+    setup: str
+    scenario: str
+    flattest_generalize: Finding
+    algorithm_generalizes: Finding
+    baseline_generalizes: Finding | None = None
+
+
+def ask(
+    setup: Setup,
+    store: Store,
+    workers: int | None = None,
+    scheduler: str | None = None,
+    preload: Path | None = None,
+) -> Answer:
+    """Run what is not done yet of a setup, and answer its question."""
+    roles = experiments_of(setup, setup)
+    runner.run(roles.values(), "full", store, None, workers, scheduler, preload=preload)
+    return answer(setup, roles, "full", store)
+
+
+def answer(
+    setup: Setup, roles: dict[str, Experiment], variant: VariantName, store: Store
+) -> Answer:
+    """The answer from the runs that the store has."""
+    runs = {role: runner.stored(e, variant, store) for role, e in roles.items()}
+    found = {role: [runner.result(r) for r in own if r.done] for role, own in runs.items()}
+    reached = reach(found["algorithm"], setup)
+    findings = {
+        role: judge_challenges(results, setup.generalizes, reached)
+        if role == "challenge"
+        else judge_runs(results, setup.generalizes)
+        for role, results in found.items()
+    }
+    findings = {role: _with_failures(findings[role], runs[role]) for role in findings}
+    halves = findings["challenge"], findings["algorithm"]
+    return Answer(setup.name, scenario(*halves), *halves, findings.get("baseline"))
+
+
+def _with_failures(finding: Finding, runs: Sequence[StoredRun]) -> Finding:
+    """The finding, which is on the runs that have a result, with why the others have none."""
+    failed = [run for run in runs if run.status in ("failed", "broken")]
+    if not failed:
+        return finding
+    sentence = f"{finding.sentence} {len(failed)} of {len(runs)} runs failed: {failed[0].sentence}"
+    return msgspec.structs.replace(finding, sentence=sentence)
+
+
+def scenario(flattest: Finding, algorithm: Finding) -> str:
+    if flattest.holds is None or algorithm.holds is None:
+        return "undetermined"
+    return SCENARIOS[flattest.holds, algorithm.holds]
+
+
+def interval(values: Sequence[float]) -> tuple[float, float]:
+    """Student's 95 % interval of the mean, cut to [0, 1]; all of it for a single value."""
+    if len(values) < 2:
+        return 0.0, 1.0
+    half = stats.t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values))
+    mean = float(np.mean(values))
+    return float(max(0.0, mean - half)), float(min(1.0, mean + half))
+
+
+def judge_runs(results: Sequence[Result], generalizes: float) -> Finding:
+    """Whether training generalizes: the mean test error's interval lies on one side.
+
+    A run that diverged or collapsed found no minimum; its error is whatever it ended with, at
+    least that of guessing. Where none found one, nothing is decided.
+    """
+    if not results:
+        return Finding(None, np.nan, 0.0, 1.0, "No run has a result.")
+    errors = [_test_error(result) for result in results]
+    low, high = interval(errors)
+    lost = [result for result in results if not _is_minimum(result)]
+    if len(lost) == len(results):
+        sentence = (
+            f"None of {_seeds(results)} found a minimum; a lower learning rate or more epochs may."
+        )
+        return Finding(None, float(np.mean(errors)), low, high, sentence)
+    holds = True if high <= generalizes else False if low > generalizes else None
+    sentence = (
+        f"Test error {np.mean(errors):.3f} [{low:.3f}, {high:.3f}] over {_seeds(results)}"
+        f"{_flatness(results)}"
+        f"{f'; {len(lost)} of them found no minimum' if lost else ''}."
+    )
+    if holds is None:
+        sentence += f" More seeds or epochs would settle whether it is below {generalizes:g}."
+    return Finding(holds, float(np.mean(errors)), low, high, sentence)
+
+
+def _seeds(results: Sequence[Result]) -> str:
+    return f"{len(results)} seed{'s' if len(results) > 1 else ''}"
+
+
+def _is_minimum(result: Result) -> bool:
+    return result.status == "finished" and tail(result["train_error"]) == 0
+
+
+def _test_error(result: Result) -> float:
+    error = tail(result["test_error"])
+    return error if _is_minimum(result) else max(error, 0.5)
+
+
+def _flatness(results: Sequence[Result]) -> str:
+    at_end = [(tail(r["sharpness"]), tail(r["bound"])) for r in results if _is_minimum(r)]
+    if not at_end:
+        return ""
+    sharpness, bound = np.median(at_end, axis=0)
+    against = f", certified least {bound:.4g}" if np.isfinite(bound) else ""
+    return f"; sharpness {sharpness:.4g}{against}"
+
+
+class Reach(NamedTuple):
+    """How flat the algorithm's flattest minimum is: what a search must come down to.
+
+    `ratio` is its sharpness as a multiple of the certified least, `sharpness` that itself, where
+    the searches have the setup's own data and network; NaN where it is not known.
+    """
+
+    ratio: float
+    sharpness: float
+
+
+def reach(results: Sequence[Result], setup: Setup) -> Reach:
+    at_end = [(tail(r["sharpness"]), tail(r["bound"])) for r in results if _is_minimum(r)]
+    if not at_end:
+        return Reach(np.nan, np.nan)
+    ratio = min(sharpness / bound for sharpness, bound in at_end)
+    return Reach(ratio, min(s for s, _ in at_end) if _is_own(setup) else np.nan)
+
+
+def _is_own(setup: Setup) -> bool:
+    """Whether the challenge is on the data and the network of the setup."""
+    c = setup.challenge
+    own = (setup.distribution, setup.n, setup.model, setup.loss)
+    return c is None or (c.distribution, c.n, c.model, c.loss) == own
+
+
+def judge_challenges(results: Sequence[Result], generalizes: float, reached: Reach) -> Finding:
+    """Whether all flattest minimizers generalize, as far as the challenges tell."""
+    if not results:
+        return Finding(None, np.nan, 0.0, 1.0, "No challenge has a result.")
+    errors = [result["test_error"].item() for result in results]
+    low, high = interval(errors)
+    mean = float(np.mean(errors))
+    certified = [r for r in results if r["certified"].item() == 1]
+    refuting = [r for r in certified if r["test_error"].item() > generalizes]
+    if refuting:
+        worst = max(refuting, key=lambda r: r["test_error"].item())
+        gap = worst["sharpness"].item() / worst["bound"].item() - 1
+        sentence = (
+            f"A flattest network, certified to {max(abs(gap), 1e-15):.0e}, has test error "
+            f"{worst['test_error'].item():.3f}."
+        )
+        return Finding(False, mean, low, high, sentence)
+    missing = _missing(results, generalizes, reached)
+    sentence = f"{_search_sentence(results)}{f' {missing}' if missing else ''}"
+    return Finding(None if missing else True, mean, low, high, sentence)
+
+
+def _missing(results: Sequence[Result], generalizes: float, reached: Reach) -> str:
+    """What keeps the searches from supporting the statement and would settle it; else nothing.
+
+    They do where every search came down from a bad start, as far as the algorithm or to the
+    certified least, to a network that generalizes.
+    """
+    if not all(r["start_test_error"].item() > generalizes for r in results):
+        return "Not every search began at a network that generalizes badly; teach it more `wrong`."
+    high = [r for r in results if not _is_far_down(r, reached)]
+    if high:
+        return f"{len(high)} of them stopped too high: {_goal(high[0], reached)}"
+    if max(r["test_error"].item() for r in results) > generalizes:
+        return (
+            "A network as flat as that generalizes badly, but it is not certified to be a flattest "
+            "one; a search of more `steps` that stays there would tell."
+        )
+    return ""
+
+
+def _is_far_down(result: Result, reached: Reach) -> bool:
+    sharpness, bound = result["sharpness"].item(), result["bound"].item()
+    if np.isfinite(bound):
+        return sharpness <= COMPARABLE * bound * np.fmax(1.0, reached.ratio)
+    return sharpness <= COMPARABLE * reached.sharpness
+
+
+def _goal(result: Result, reached: Reach) -> str:
+    if np.isfinite(bound := result["bound"].item()):
+        ratio = result["sharpness"].item() / bound
+        if not reached.ratio > 1:
+            return f"{ratio:.3g} times the certified least; more `steps` would tell."
+        goal = f"{reached.ratio:.3g} instead of {ratio:.3g} times the certified least"
+    elif np.isfinite(reached.sharpness):
+        goal = f"sharpness {reached.sharpness:.4g}"
+    else:
+        return "no bound is known, so the challenge must be on the setup's own data and network."
+    return f"the algorithm shows that {goal} can be had; more `steps` would tell."
+
+
+def _search_sentence(results: Sequence[Result]) -> str:
+    flattest = min(results, key=lambda r: r["sharpness"].item())
+    bound = flattest["bound"].item()
+    least = f"certified least {bound:.4g}" if np.isfinite(bound) else "no bound is known"
+    return (
+        f"From {len(results)} interpolators with test error "
+        f"{np.mean([r['start_test_error'].item() for r in results]):.3f}, descent to sharpness "
+        f"{flattest['sharpness'].item():.4g} ({least}) "
+        f"ends at test error {np.mean([r['test_error'].item() for r in results]):.3f}."
+    )

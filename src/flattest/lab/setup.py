@@ -1,0 +1,153 @@
+"""A setup: the network, the distribution and the algorithm that the question is asked of.
+
+A user's file defines a function that returns one:
+
+    def setup():
+        return ft.Setup(
+            name="leaky",
+            distribution=ft.Xor(30),
+            n=100,
+            model=ft.MLP(500, bias=True, activation="leaky_relu:0.1"),
+            algorithm=(ft.sam(0.01, 0.05, epochs=20_000),),
+            baseline=(ft.gd(0.01, weight_decay=0.05, epochs=20_000),),
+        )
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import get_args
+
+import msgspec
+
+from flattest.errors import FlattestError
+from flattest.experiments.expectations import AnyExpectation, AtLeast, AtMost
+from flattest.experiments.experiment import Experiment, Task, Variant
+from flattest.experiments.training import Training
+from flattest.lab.challenge import Challenge
+from flattest.problem.data import AnyDistribution
+from flattest.problem.losses import MSE, Loss
+from flattest.problem.models import MLP
+from flattest.training.algorithms import Phase
+from flattest.training.log import Log
+
+
+class Setup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What is asked, and how hard.
+
+    `algorithm` minimizes sharpness, `baseline` (optional) does not. `seeds` is the number of runs
+    of each, `challenges` that of attempts to find a flattest minimizer that does not generalize,
+    by `challenge` where it is given (a smaller network or a training set that meets a theorem's
+    condition), else on the setup itself. A network generalizes if its test error is at most
+    `generalizes`.
+    """
+
+    name: str
+    distribution: AnyDistribution
+    n: int
+    model: MLP
+    algorithm: tuple[Phase, ...]
+    baseline: tuple[Phase, ...] = ()
+    loss: Loss = MSE()
+    seeds: int = 5
+    challenges: int = 2
+    challenge: Challenge | None = None
+    generalizes: float = 0.1
+    log: Log = Log()
+
+    def __post_init__(self) -> None:
+        for name in ("algorithm", "baseline"):
+            if isinstance(phase := getattr(self, name), Phase):
+                msgspec.structs.force_setattr(self, name, (phase,))
+        _check_distribution(self.distribution)
+        for field in msgspec.structs.fields(self):
+            _check_kind(field, getattr(self, field.name))
+        if not self.name or "/" in self.name:
+            raise FlattestError(f"A setup needs a name without a slash, not {self.name!r}.")
+        if not self.algorithm:
+            raise FlattestError(f"The setup {self.name!r} has no algorithm.")
+        if not 0 < self.generalizes < 0.5:
+            raise FlattestError(
+                f"The test error that counts as generalizing must lie in (0, 0.5), "
+                f"not {self.generalizes!r}."
+            )
+
+    def training(self, phases: tuple[Phase, ...]) -> Training:
+        return Training(
+            distribution=self.distribution,
+            n=self.n,
+            model=self.model,
+            phases=phases,
+            loss=self.loss,
+            log=self.log,
+        )
+
+    def variants(self, generalizing: Mapping[str, bool]) -> dict[str, Variant[Task]]:
+        """What is run, by role: the algorithm, the baseline if there is one, the challenge.
+
+        `generalizing` says of which roles the networks are expected to generalize, or not to.
+        """
+        tasks: dict[str, tuple[Task, int]] = {
+            "algorithm": (self.training(self.algorithm), self.seeds)
+        }
+        if self.baseline:
+            tasks["baseline"] = (self.training(self.baseline), self.seeds)
+        challenge = self.challenge or Challenge(
+            distribution=self.distribution, n=self.n, model=self.model, loss=self.loss
+        )
+        tasks["challenge"] = (challenge, self.challenges)
+        return {
+            role: Variant(task, seeds, self._expectations(generalizing.get(role)))
+            for role, (task, seeds) in tasks.items()
+        }
+
+    def _expectations(self, generalizing: bool | None) -> tuple[AnyExpectation, ...]:
+        if generalizing is None:
+            return ()
+        kind = AtMost if generalizing else AtLeast
+        return (kind(series="test_error", at="tail", value=self.generalizes),)
+
+
+def _check_distribution(given: object) -> None:
+    """Runs are kept and compared by what they draw from: it must be one that the store knows."""
+    valid = get_args(AnyDistribution)
+    if type(given) not in valid:
+        names = ", ".join(sorted(kind.__name__ for kind in valid))
+        raise FlattestError(
+            f"A setup's distribution cannot be this {type(given).__name__}; valid are: {names}."
+        )
+
+
+def _check_kind(field: msgspec.structs.FieldInfo, value: object) -> None:
+    """Refuse what the store could not keep and read back as what the field is."""
+    try:
+        msgspec.convert(msgspec.to_builtins(value), field.type)
+    except (TypeError, msgspec.ValidationError) as error:
+        kind = type(value).__name__
+        raise FlattestError(f"A setup's {field.name} cannot be this {kind}: {error}.") from error
+
+
+QUESTIONS = {
+    "algorithm": "Whether the algorithm finds a minimum that generalizes.",
+    "baseline": "Whether the baseline generalizes.",
+    "challenge": "Whether a flattest minimum found on purpose generalizes.",
+}
+
+
+def experiments_of(
+    quick: Setup,
+    full: Setup,
+    prefix: str = "judge",
+    generalizing: Mapping[str, bool] = MappingProxyType({}),
+) -> dict[str, Experiment]:
+    """The experiments that answer the question of a setup, by role."""
+    small, large = quick.variants(generalizing), full.variants(generalizing)
+    return {
+        role: Experiment(
+            name=f"{prefix}/{full.name}-{role}",
+            figure=full.name,
+            claim=QUESTIONS[role],
+            quick=small[role],
+            full=large[role],
+        )
+        for role in small
+    }

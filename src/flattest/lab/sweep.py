@@ -1,0 +1,123 @@
+"""Phase diagrams: where does the algorithm generalize, over a grid of two settings of a setup?"""
+
+import itertools
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from flattest.errors import FlattestError, unknown
+from flattest.experiments.expectations import tail
+from flattest.experiments.experiment import Experiment, Variant
+from flattest.lab.setup import Setup
+from flattest.runs import runner
+from flattest.runs.store import Store
+
+replace = msgspec.structs.replace
+
+
+def _every_phase(setup: Setup, **change) -> Setup:
+    return replace(setup, algorithm=tuple(replace(phase, **change) for phase in setup.algorithm))
+
+
+# What can be varied: how a setup looks with that setting at a value.
+SETTINGS: dict[str, Callable[[Setup, float], Setup]] = {
+    "n": lambda setup, value: replace(setup, n=round(value)),
+    "d": lambda setup, value: replace(
+        setup, distribution=replace(setup.distribution, d=round(value))
+    ),
+    "width": lambda setup, value: replace(setup, model=replace(setup.model, width=round(value))),
+    "epochs": lambda setup, value: _every_phase(setup, epochs=round(value)),
+    "lr": lambda setup, value: _every_phase(setup, lr=value),
+    "rho": lambda setup, value: _every_phase(setup, rho=value),
+}
+WHOLE = {"n", "d", "width", "epochs"}
+
+
+class Axis(msgspec.Struct, frozen=True):
+    """One setting and the values it takes, in increasing order."""
+
+    setting: str
+    values: tuple[float, ...]
+
+
+class Diagram(msgspec.Struct, frozen=True):
+    """Mean test error over seeds, `error[i][j]` at y.values[i] and x.values[j]; NaN if not run.
+
+    `missing` runs, over all cells, have no result: the means are those of the others.
+    """
+
+    setup: str
+    x: Axis
+    y: Axis
+    seeds: int
+    error: tuple[tuple[float, ...], ...]
+    missing: int = 0
+
+
+def axis(text: str) -> Axis:
+    """An axis from "n=50:800" (six values, evenly spaced in the logarithm), "n=50:800:9" or
+    "rho=0.05,0.1,0.2"."""
+    setting, _, values = text.partition("=")
+    if setting not in SETTINGS:
+        raise unknown("setting to vary", setting, SETTINGS)
+    try:
+        numbers = [float(v) for v in values.replace(":", ",").split(",")]
+    except ValueError:
+        numbers = []
+    if not all(map(math.isfinite, numbers)):
+        numbers = []
+    if ":" in values and len(numbers) in (2, 3) and 0 < numbers[0] < numbers[1]:
+        count = round(numbers[2]) if len(numbers) == 3 else 6
+        numbers = np.geomspace(numbers[0], numbers[1], max(2, count)).tolist()
+    elif ":" in values or not numbers or min(numbers) <= 0:
+        raise FlattestError(f"{text!r} is no axis; say n=50:800, n=50:800:9 or n=50,100,200.")
+    if setting in WHOLE:
+        numbers = [float(round(v)) for v in numbers]
+    return Axis(setting, tuple(sorted(set(numbers))))
+
+
+def cells(setup: Setup, x: Axis, y: Axis, seeds: int) -> dict[tuple[int, int], Experiment]:
+    """The experiment of each cell of the grid, by row and column."""
+    if x.setting == y.setting:
+        raise FlattestError(f"A diagram varies two settings; {x.setting} is given twice.")
+    found = {}
+    for (i, b), (j, a) in itertools.product(enumerate(y.values), enumerate(x.values)):
+        at = SETTINGS[y.setting](SETTINGS[x.setting](setup, a), b)
+        task = Variant(at.training(at.algorithm), seeds)
+        found[i, j] = Experiment(
+            name=f"sweep/{setup.name}-{x.setting}={a:g}-{y.setting}={b:g}",
+            figure="",
+            claim="One cell of a phase diagram.",
+            quick=task,
+            full=task,
+        )
+    return found
+
+
+def sweep(
+    setup: Setup,
+    x: Axis,
+    y: Axis,
+    seeds: int,
+    store: Store,
+    workers: int | None = None,
+    scheduler: str | None = None,
+    preload: Path | None = None,
+) -> Diagram:
+    """Run what is not done of the grid, and read the diagram from the store."""
+    grid = cells(setup, x, y, seeds)
+    judged = runner.run(grid.values(), "full", store, None, workers, scheduler, preload=preload)
+    error = tuple(
+        tuple(_error(grid[i, j], store) for j in range(len(x.values))) for i in range(len(y.values))
+    )
+    return Diagram(setup.name, x, y, seeds, error, sum(found.missing for found in judged))
+
+
+def _error(e: Experiment, store: Store) -> float:
+    """The mean over seeds; a run that diverged guesses."""
+    found = runner.results(e, "full", store)
+    errors = [0.5 if r.status == "diverged" else tail(r["test_error"]) for r in found]
+    return float(np.mean(errors)) if errors else math.nan

@@ -1,0 +1,1 @@
+"""The source papers, a folder each: experiments, figures, constructions, claims."""

@@ -1,0 +1,4 @@
+"""Mulayoff, Michaeli, Soudry: The Implicit Bias of Minima Stability: A View from Function Space, NeurIPS 2021
+
+Equation numbers are those of the supplement.
+"""  # noqa: E501

@@ -1,0 +1,298 @@
+"""The equations of the supplement, misprints as printed and as corrected."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy.optimize import minimize_scalar
+
+from flattest.evidence import Verdict, at_least, at_most, equal
+from flattest.ledger.claim import claim, worst
+from flattest.papers.mulayoff2021.claims.instances import (
+    absolute_value,
+    architecture,
+    flattest,
+    mode_hessians,
+    networks,
+    networks_with_knots_on_data,
+    own_data,
+    random_inputs,
+    random_network,
+)
+from flattest.problem.losses import HalfMSE
+from flattest.problem.randomness import generator
+from flattest.rescaling.top_eigenvalue import orbit_pencil
+from flattest.stability.functions import Network, second_derivative
+from flattest.stability.modes import (
+    gram_top_eigenvalue,
+    strongly_stable_sharpness,
+    tangent_features,
+)
+from flattest.stability.weights import g, lemma4_bound
+
+
+@claim(
+    "mulayoff2021/g",
+    "g = min(g⁻, g⁺) with g⁺ = P(X>x)² E[X−x | X>x] √(1 + E[X | X>x]²), and 0 outside the data.",
+    source="(S38), (S39)",
+    evidence="identity",
+)
+def g_definition(power=2.0) -> Verdict:
+    rng = generator(0, "mulayoff2021/g")
+    inputs = random_inputs(rng, 9, 3.0) + 0.7
+    at = rng.uniform(-4, 5, 400)
+    expected = np.array([_g_by_definition(x, inputs, power) for x in at])
+    return equal(np.abs(g(at, inputs) - expected).max(), 0.0, 1e-12)
+
+
+def _g_by_definition(x: float, inputs: np.ndarray, power: float) -> float:
+    sides = []
+    for sign in (1, -1):
+        X = inputs[sign * (inputs - x) > 0]
+        share = X.size / inputs.size
+        mean = X.mean() if X.size else 0.0
+        sides.append(share**power * sign * (mean - x) * np.sqrt(1 + mean**2) if X.size else 0.0)
+    return min(sides)
+
+
+def _slope_jump() -> float:
+    """f′(0⁺) − f′(0⁻) of f = |x|, by differences."""
+    network, _ = absolute_value(1.0)
+    left, middle, right = network(np.array([-1.0, 0.0, 1.0]))
+    return float(right - 2 * middle + left)
+
+
+@claim(
+    "mulayoff2021/S41-as-printed",
+    "f″ = Σ w1_i w2_i δ(x − τ_i).",
+    source="Footnote of (S41)",
+    evidence="identity",
+    reading="as printed",
+)
+def s41_printed() -> Verdict:
+    network, _ = absolute_value(1.0)
+    return equal(float(network.w1 @ network.w2), _slope_jump(), 1e-12, "σ(x) + σ(−x) = |x|")
+
+
+@claim(
+    "mulayoff2021/S41-corrected",
+    "f″ = Σ |w1_i| w2_i δ(x − τ_i).",
+    source="Footnote of (S41)",
+    evidence="identity",
+    reading="as corrected",
+)
+def s41_corrected(factor=1.0) -> Verdict:
+    network, _ = absolute_value(1.0)
+    return equal(factor * second_derivative(network).masses.sum(), _slope_jump(), 1e-12)
+
+
+@claim(
+    "mulayoff2021/S32",
+    "∇_θ f(x) = (x w2 ⊙ I, w2 ⊙ I, (x w1 + b1) ⊙ I, 1).",
+    source="(S32)",
+    evidence="identity",
+)
+def s32() -> Verdict:
+    network, x = next(networks("S32", 1))
+    output = jax.jacobian(lambda theta: _outputs(theta, jnp.asarray(x)))
+    difference = np.asarray(output(network.theta)).T - tangent_features(network, x)
+    return equal(np.abs(difference).max(), 0.0, 1e-12, "against automatic differentiation")
+
+
+def _outputs(theta, x):
+    k = theta.size // 3
+    active = jnp.maximum(x[:, None] * theta[:k] + theta[k : 2 * k], 0)
+    return active @ theta[2 * k : 3 * k] + theta[-1]
+
+
+_dense_hessian = jax.jit(
+    jax.hessian(lambda theta, x, y: 0.5 * jnp.mean((_outputs(theta, x) - y) ** 2))
+)
+
+
+@claim(
+    "mulayoff2021/S59",
+    "At a global minimum with knots on data points the Hessian of mode m ∈ I is Φ_m Φ_mᵀ/n, and "
+    "these are the Hessians of the regions that meet there.",
+    source="(S54), (S59)",
+    evidence="identity",
+)
+def s59() -> Verdict:
+    network, x = next(networks_with_knots_on_data("S59", 1))
+    data, rng = own_data(network, x), generator(1, "mulayoff2021/S59")
+    known = mode_hessians(network, x)
+    distances = []
+    for _ in range(50):
+        near = network.theta + 1e-10 * rng.normal(size=network.theta.size)
+        H = np.asarray(_dense_hessian(near, x, data.y))
+        distances.append(min(np.abs(H - mode).max() for mode in known))
+    return equal(max(distances), 0.0, 1e-7, f"{len(known)} modes, 50 points 1e-10 away")
+
+
+S75_CASE = "C = 1, p/n = 0.1, η = 0.01"
+
+
+def _s75(lr: float, C: float, share: float, linear: float, root: float) -> float:
+    inner = 3 * share * (3 * C**2 * share + 2 / lr)
+    return 2 / lr + linear * C**2 * share + root * C * np.sqrt(inner)
+
+
+def _positive_root(lr: float, C: float, share: float) -> float:
+    """ζ² with ζ the positive root of ζ² − αζ − 2/η, α = 2√3 C √(p/n) (S72)."""
+    alpha = 2 * np.sqrt(3 * share) * C
+    return ((alpha + np.sqrt(alpha**2 + 8 / lr)) / 2) ** 2
+
+
+@claim(
+    "mulayoff2021/S75-as-printed",
+    "λ_max^upper ≤ 2/η + 3C²p/n + C√(3(p/n)(3C²p/n + 2/η)).",
+    source="(S75)",
+    evidence="identity",
+    reading="as printed",
+)
+def s75_printed() -> Verdict:
+    exact = _positive_root(0.01, 1.0, 0.1)
+    return equal(_s75(0.01, 1.0, 0.1, linear=3.0, root=1.0), exact, 1e-9, S75_CASE)
+
+
+@claim(
+    "mulayoff2021/S75-corrected",
+    "λ_max^upper ≤ 2/η + 6C²p/n + 2C√(3(p/n)(3C²p/n + 2/η)).",
+    source="(S75)",
+    evidence="identity",
+    reading="as corrected",
+)
+def s75_corrected(linear=6.0, root=2.0) -> Verdict:
+    exact = _positive_root(0.01, 1.0, 0.1)
+    own = strongly_stable_sharpness(0.01, 1.0, 0.1)
+    written = _s75(0.01, 1.0, 0.1, linear, root)
+    return worst([equal(written, exact, 1e-9, S75_CASE), equal(own, exact, 1e-9, S75_CASE)])
+
+
+@claim(
+    "mulayoff2021/S79",
+    "min over implementations of λ_max^upper ≥ 1 + 2∫|f″|g, knots on data points included.",
+    source="(S79)",
+    evidence="inequality",
+)
+def s79() -> Verdict:
+    ratios = []
+    for network, x in networks_with_knots_on_data("S79", 100):
+        best = Network.of(flattest(network, x).params)
+        ratios.append(gram_top_eigenvalue(tangent_features(best, x)) / lemma4_bound(network, x))
+    return at_least(min(ratios), 1.0, 1e-12, "at the flattest rescaling, 100 networks")
+
+
+@claim(
+    "mulayoff2021/S86",
+    "min over β of λ_max equals a max–min lower bound, which proves the global optimum.",
+    source="(S84)–(S86)",
+    evidence="certificate",
+)
+def s86() -> Verdict:
+    gaps = [flattest(network, x).gap for network, x in networks("S86", 60, n=10, width=20)]
+    return at_most(max(gaps), 1e-6, 0.0, "largest relative duality gap, 60 networks, any spread")
+
+
+@claim(
+    "mulayoff2021/S86-one-vector",
+    "The top eigenvector alone certifies the optimum, as it did in all of the paper's simulations.",
+    source="XI, text before (S87)",
+    evidence="certificate",
+    expected="fails",
+)
+def s86_one_vector() -> Verdict:
+    rng = generator(0, "mulayoff2021/one-vector")
+    gaps = []
+    for _ in range(10):
+        network, x = random_network(rng, 20, 5.0), np.linspace(-5, 5, 10)
+        best = Network.of(flattest(network, x).params)
+        features = tangent_features(best, x)
+        u = np.linalg.eigh(features.T @ features)[1][:, -1]
+        gaps.append(gram_top_eigenvalue(features) / _s88(best, x, u) - 1)
+    note = "a multiple top eigenvalue at the optimum needs a density matrix of rank two or more"
+    return at_most(max(gaps), 1e-6, 0.0, note)
+
+
+def _s87(network: Network, x: np.ndarray, q: np.ndarray, beta: np.ndarray) -> float:
+    """The right side of (S87), with q the first n entries of the vector given."""
+    q, h = q[: x.size], network.preactivations(x)
+    inner = (network.w2 / beta) ** 2 * (((q * x) @ (h > 0)) ** 2 + (q @ (h > 0)) ** 2)
+    outer = beta**2 * (q @ np.maximum(h, 0)) ** 2
+    return float((inner + outer).sum() + q.sum() ** 2) / x.size
+
+
+def _s88(network: Network, x: np.ndarray, q: np.ndarray, factor: float = 2.0) -> float:
+    h = network.preactivations(x)
+    inner = np.hypot((q * x) @ (h > 0), q @ (h > 0)) * np.abs(q @ np.maximum(h, 0))
+    return float(factor * np.abs(network.w2) @ inner + q.sum() ** 2) / x.size
+
+
+@claim(
+    "mulayoff2021/S87-as-printed",
+    "qᵀ∇²L q for q ∈ S^{3k} is the sum of squares of (S87) in q_1, …, q_n.",
+    source="(S83)–(S87)",
+    evidence="identity",
+    reading="as printed",
+)
+def s87_printed() -> Verdict:
+    network, x = next(networks("S87", 1))
+    q = generator(1, "mulayoff2021/S87").normal(size=network.theta.size)
+    q /= np.linalg.norm(q)
+    features = tangent_features(network, x)
+    left = np.linalg.norm(q @ features) ** 2 / x.size
+    return equal(left, _s87(network, x, q, np.ones(network.width)), 1e-9)
+
+
+@claim(
+    "mulayoff2021/S87-corrected",
+    "‖Φ(β)u‖²/n for u ∈ S^{n−1} is the sum of squares of (S87) in u.",
+    source="(S83)–(S87)",
+    evidence="identity",
+    reading="as corrected",
+)
+def s87_corrected(scale=1.0) -> Verdict:
+    network, x = next(networks("S87", 1))
+    rng = generator(1, "mulayoff2021/S87")
+    u, s = rng.normal(size=x.size), rng.normal(size=network.width)
+    pencil = orbit_pencil(architecture(network), network.params, own_data(network, x), HalfMSE())
+    return equal(u @ pencil.matrix(s) @ u, scale * _s87(network, x, u, np.exp(s / 2)), 1e-9)
+
+
+@claim(
+    "mulayoff2021/S88",
+    "The minimum over β of ‖Φ(β)u‖²/n is "
+    "(2/n) Σ |w2_i| √((Σ u x I)² + (Σ u I)²) |Σ u σ| + (Σ u)²/n.",
+    source="(S88)",
+    evidence="identity",
+)
+def s88(factor=2.0) -> Verdict:
+    network, x = next(networks("S88", 1))
+    u = generator(1, "mulayoff2021/S88").normal(size=x.size)
+    beta = np.ones(network.width)
+    for i in range(network.width):
+
+        def along(log_beta, i=i):
+            trial = beta.copy()
+            trial[i] = np.exp(log_beta)
+            return _s87(network, x, u, trial)
+
+        beta[i] = np.exp(minimize_scalar(along, bounds=(-20, 20), method="bounded").x)
+    note = "against a search over one β_i after another"
+    return equal(_s87(network, x, u, beta), _s88(network, x, u, factor), 1e-6, note)
+
+
+@claim(
+    "mulayoff2021/S90",
+    "The orbit's minimum can exceed the minimum over all implementations.",
+    source="(S90)",
+    evidence="certificate",
+)
+def s90() -> Verdict:
+    """hσ(x − τ) − h(x + 5) = hσ(τ − x) + const on the data: two implementations of one function."""
+    x, tau, h = np.linspace(-1, 1, 6), -0.7, 4.0
+    two = Network(np.array([1.0, 1.0]), np.array([-tau, 5.0]), np.array([h, -h]), 0.0)
+    one = Network(np.array([-1.0, 0.0]), np.array([tau, 0.0]), np.array([h, 0.0]), -h * (tau + 5))
+    lower, upper = flattest(two, x).dual, flattest(one, x).value
+    note = "dual value of one orbit over a value of another"
+    same = equal(np.abs(two(x) - one(x)).max(), 0.0, 1e-12, "the functions differ")
+    return worst([same, at_least(lower / upper, 1.0, 0.0, note)])

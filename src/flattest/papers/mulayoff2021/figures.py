@@ -1,0 +1,145 @@
+"""The figures of mulayoff2021."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from flattest.errors import FlattestError
+from flattest.experiments.expectations import Result
+from flattest.stability.functions import Network, second_derivative
+from flattest.stability.weights import g
+
+# Okabe and Ito's colours, distinguishable by everyone.
+BLACK, ORANGE, BLUE, GREEN, RED = "#000000", "#E69F00", "#0072B2", "#009E73", "#D55E00"
+SHOWN = 6
+
+
+def two_step_sizes(results: Sequence[Result]) -> Figure:
+    """Figure 1: the two functions, their f″, and loss and sharpness along the way."""
+    result = results[0]
+    drawn = Figure(figsize=(12, 3.6), layout="constrained")
+    function, kinks, loss, sharpness = drawn.subplots(1, 4)
+    for run, (lr, colour) in enumerate(zip(result["lr"], (BLACK, GREEN), strict=True)):
+        label = f"η = {lr:.0e}" if run == 0 else f"then {lr:.0e}"
+        draw_function(function, result, run, colour, label)
+        draw_kinks(kinks, result, run, colour)
+        loss.loglog(result["epoch"], result["train_loss"][:, run], color=colour, label=label)
+        sharpness.loglog(result["epoch"], result["sharpness_trace"][:, run], color=colour)
+        sharpness.axhline(2 / lr, color=colour, linestyle=":")
+    draw_weight(kinks, result)
+    function.legend(frameon=False)
+    function.set(title="f and the data", xlabel="x")
+    kinks.set(title="|f″| at the knots; g shaded", xlabel="x", yscale="log")
+    loss.set(title="L", xlabel="iteration")
+    sharpness.set(title="λ_max; 2/η dotted", xlabel="iteration")
+    return drawn
+
+
+def sharpness_against_step_size(results: Sequence[Result]) -> Figure:
+    """Figure 3 of Section 5: λ_max, the flattest implementation's, the bound, and 2/η."""
+    drawn = Figure(figsize=(4.2 * len(results), 4), layout="constrained")
+    for ax, result in zip(np.atleast_1d(drawn.subplots(1, len(results))), results, strict=True):
+        lr = result["lr"]
+        ax.loglog(lr, result["threshold"], color=BLACK, linestyle="--", label="2/η")
+        for name, colour, label in (
+            ("sharpness", RED, "λ_max"),
+            ("flattest", BLUE, "λ_max, flattest implementation"),
+            ("bound", GREEN, "1 + 2∫|f″|g"),
+        ):
+            ax.loglog(lr, result[name], ".", color=colour, label=label, markersize=4)
+        counts = (
+            f"{int(result[name][0])}" for name in ("excluded_in_warmup", "excluded_unconverged")
+        )
+        ax.set(title="seed {}: excluded {} + {}".format(result.seed, *counts), xlabel="η")
+        ax.legend(frameon=False, fontsize=8)
+    return drawn
+
+
+def functions(results: Sequence[Result]) -> Figure:
+    """Supplement, Figure 1: interpolating functions for several step sizes."""
+    result = results[0]
+    drawn, axes = panels()
+    for ax, run in zip(axes, spread_out(result), strict=True):
+        draw_function(ax, result, run, BLUE, "")
+        ax.set(title=f"η = {result['lr'][run]:.2g}", xlabel="x")
+    return drawn
+
+
+def second_derivatives(results: Sequence[Result]) -> Figure:
+    """Supplement, Figure 2: |f″| of the functions of Figure 1, with g."""
+    result = results[0]
+    drawn, axes = panels()
+    for ax, run in zip(axes, spread_out(result), strict=True):
+        draw_kinks(ax, result, run, BLUE)
+        draw_weight(ax, result)
+        ax.set(
+            title=f"η = {result['lr'][run]:.2g}, ∫|f″|g = {result['variation'][run]:.3g}",
+            xlabel="x",
+            yscale="log",
+        )
+    return drawn
+
+
+def sharpness_for_init_magnitudes(results: Sequence[Result]) -> Figure:
+    """Supplement, Figure 3: sharpness curves for several scales of the initialization."""
+    result = results[0]
+    drawn = Figure(figsize=(5.5, 4), layout="constrained")
+    ax = drawn.subplots()
+    ax.loglog(result["lr"][0], result["threshold"][0], color=BLACK, linestyle="--", label="2/η")
+    shades = np.linspace(0.15, 0.9, result["factor"].size)
+    for row, (factor, shade) in enumerate(zip(result["factor"], shades, strict=True)):
+        colour = (0.9 * (1 - shade), 0.35 + 0.3 * shade, 0.7)
+        curve = result["sharpness"][row]
+        ax.loglog(result["lr"][row], curve, ".-", color=colour, label=f"init × {factor:g}")
+    ax.set(xlabel="η", ylabel="λ_max", title="Sharpness for scales of the initialization")
+    ax.legend(frameon=False, fontsize=8)
+    return drawn
+
+
+def panels() -> tuple[Figure, np.ndarray]:
+    drawn = Figure(figsize=(11, 5.5), layout="constrained")
+    return drawn, drawn.subplots(2, SHOWN // 2, sharex=True, sharey=True).ravel()
+
+
+def spread_out(result: Result) -> np.ndarray:
+    """Runs that count, evenly spread over the step sizes."""
+    counted = np.flatnonzero(~np.isnan(result["sharpness"]))
+    if counted.size == 0:
+        raise FlattestError("No run of this sweep converged, so there are no functions to draw.")
+    return counted[np.linspace(0, counted.size - 1, SHOWN).astype(int)]
+
+
+def draw_function(ax: Axes, result: Result, run: int, colour: str, label: str) -> None:
+    x = np.linspace(result["x"].min() - 0.05, result["x"].max() + 0.05, 800)
+    ax.plot(
+        x, Network.from_theta(result["theta"][run])(x), color=colour, linewidth=1.2, label=label
+    )
+    ax.plot(result["x"], result["y"], "o", color=ORANGE, markersize=5, zorder=3)
+
+
+def draw_kinks(ax: Axes, result: Result, run: int, colour: str) -> None:
+    """|f″|: the masses at the knots within the data."""
+    curvature = second_derivative(Network.from_theta(result["theta"][run]))
+    inside = (curvature.knots > result["x"].min()) & (curvature.knots < result["x"].max())
+    ax.vlines(curvature.knots[inside], 1e-3, np.abs(curvature.masses[inside]), color=colour, lw=1.2)
+
+
+def draw_weight(ax: Axes, result: Result) -> None:
+    """g, on an axis of its own."""
+    x = np.linspace(result["x"].min(), result["x"].max(), 400)
+    beside = ax.twinx()
+    beside.fill_between(x, g(x, result["x"]), color=ORANGE, alpha=0.25, linewidth=0)
+    beside.set(ylim=(0, None), yticks=[])
+
+
+FIGURES = {
+    "mulayoff2021/figure1": {"figure1": two_step_sizes},
+    "mulayoff2021/sweep": {
+        "sweep": sharpness_against_step_size,
+        "functions": functions,
+        "second-derivatives": second_derivatives,
+    },
+    "mulayoff2021/init-magnitudes": {"init-magnitudes": sharpness_for_init_magnitudes},
+}

@@ -1,0 +1,1 @@
+"""The numbered statements of vardhan2026."""

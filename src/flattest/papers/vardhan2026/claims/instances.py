@@ -1,0 +1,63 @@
+"""Instances and fits that the checks share."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+
+import numpy as np
+from scipy import stats
+
+from flattest.papers.vardhan2026.experiments import Scaling
+from flattest.problem.activations import activation
+from flattest.problem.data import Dataset
+from flattest.problem.models import MLP, Params
+from flattest.problem.randomness import generator
+
+DEGREES = {"relu": 1, "quadratic": 2, "relu^3": 3}
+
+
+def small_network(name: str, seed: int, bias: bool = False) -> tuple[MLP, Params, Dataset]:
+    """A network of width 5 with 8 points in R^3 that it interpolates."""
+    model = MLP(5, activation=name, bias=bias)
+    params = model.init(3, seed)
+    x = gaussian(8, 3, seed)
+    return model, params, Dataset(x, np.asarray(model.apply(params, x)))
+
+
+def features(W, x, name: str) -> np.ndarray:
+    """Φ_ij = σ(w_j·x_i)."""
+    return np.asarray(activation(name).value(np.asarray(x) @ np.asarray(W).T))
+
+
+def gaussian(n: int, d: int, seed: int) -> np.ndarray:
+    """n points of N(0, I_d)."""
+    return generator(seed, "claims/gaussian").standard_normal((n, d))
+
+
+def unit_weights(m: int, d: int, seed: int) -> np.ndarray:
+    """m independent uniform unit vectors."""
+    W = generator(seed, "claims/unit weights").standard_normal((m, d))
+    return W / np.linalg.norm(W, axis=1, keepdims=True)
+
+
+@cache
+def scaling(name: str, sizes: tuple[int, ...], seed: int) -> Mapping[str, np.ndarray]:
+    """The scaling experiment for one seed, which several claims look at."""
+    return Scaling(activation=name, sizes=sizes).compute(seed)
+
+
+def fitted_exponent(
+    measure: Callable[[int, int], float], sizes: Sequence[int], seeds: int
+) -> tuple[float, tuple[float, float]]:
+    """The slope of log measure(n, seed) on log n: its mean over seeds and 95 % interval."""
+    log_n = np.log(sizes)
+    slopes = [
+        np.polyfit(log_n, np.log([measure(n, seed) for n in sizes]), 1)[0] for seed in range(seeds)
+    ]
+    return mean_interval(slopes)
+
+
+def mean_interval(values) -> tuple[float, tuple[float, float]]:
+    """The mean with its 95 % t-interval."""
+    mean, error = float(np.mean(values)), float(stats.sem(values))
+    half = float(stats.t.ppf(0.975, len(values) - 1)) * error
+    return mean, (mean - half, mean + half)

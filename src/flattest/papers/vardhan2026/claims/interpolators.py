@@ -1,0 +1,418 @@
+"""Lemmas 2, 5–9 and 13, Theorems 1, 2 and 4, Proposition 2: how flat interpolators can be."""
+
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+
+from flattest.curvature.sharpness import trace
+from flattest.evidence import Verdict, at_least, at_most, equal
+from flattest.flatness.interpolators import dual_bound, flattest_interpolator
+from flattest.ledger.claim import claim, provided, worst
+from flattest.papers.vardhan2026.claims.instances import (
+    features,
+    fitted_exponent,
+    gaussian,
+    mean_interval,
+    scaling,
+    unit_weights,
+)
+from flattest.papers.vardhan2026.experiments import flattest_outer_weights
+from flattest.problem.data import Dataset, SingleIndex, SumOfSingleIndex
+from flattest.problem.models import MLP
+from flattest.problem.multi_index import (
+    bad_inner_weights,
+    inner_weights,
+    largest_cosine,
+    population_loss,
+)
+from flattest.rescaling.two_layer import flattest_rescaling, masses, norm_exponent
+
+
+@cache
+def _singular_values(n: int, seed: int, name: str) -> np.ndarray:
+    """Of Φ for n Gaussian points in R^n and m = 3n random unit weights."""
+    phi = features(unit_weights(3 * n, n, seed), gaussian(n, n, seed), name)
+    return np.linalg.svd(phi, compute_uv=False)
+
+
+def _singular_value(index: int, name: str) -> Callable[[int, int], float]:
+    return lambda n, seed: float(_singular_values(n, seed, name)[index])
+
+
+@claim(
+    "vardhan2026/lemma-2",
+    "The largest singular value of Φ is of order √(nm), all others are of order √m, m ≍ n.",
+    source="Lemma 2",
+    evidence="scaling law",
+)
+def lemma_2() -> Verdict:
+    parts = []
+    for name in ("relu", "quadratic"):
+        for index, exponent in ((0, 1.0), (1, 0.5), (-1, 0.5)):
+            slope, interval = fitted_exponent(
+                _singular_value(index, name), (128, 256, 512), seeds=3
+            )
+            note = f"exponent in n of singular value {index} of {name} features, d = n, m = 3n"
+            parts.append(equal(slope, exponent, 0.15, note, seeds=3, interval=interval))
+    return worst(parts)
+
+
+def _instance(name: str, n: int = 40, seed: int = 0):
+    """Labels of a single-index model with random unit inner weights, d = n, m = 3n."""
+    data = SingleIndex(n, link=name, noise=0.1).draw(n, seed)
+    W = unit_weights(3 * n, n, seed)
+    return W, data, features(W, data.x, name)
+
+
+@claim(
+    "vardhan2026/lemma-5",
+    "‖a‖_p^p ≥ (y·λ / ‖Φᵀλ‖_q)^p with λ = (ΦΦᵀ)⁻¹y, from the least-norm interpolator; "
+    "an equality at p = 2.",
+    source="Lemma 5, Eq. (8)",
+    evidence="inequality",
+)
+def lemma_5(factor=1.0) -> Verdict:
+    worst_ratio, tight = np.inf, []
+    for seed in range(5):
+        _, data, phi = _instance("relu", seed=seed)
+        dual = np.linalg.solve(phi @ phi.T, data.y)
+        for p in (1, 4 / 3, 1.5):
+            least = flattest_interpolator(phi, data.y, p).value
+            worst_ratio = min(worst_ratio, least / dual_bound(phi, data.y, p, dual))
+        least = flattest_interpolator(phi, data.y, 2).value
+        tight.append(equal(least, factor * dual_bound(phi, data.y, 2, dual), 1e-9, "p = 2"))
+    return provided(worst(tight), at_least(worst_ratio, 1, 1e-12, "p = 1, 4/3, 1.5, five draws"))
+
+
+@claim(
+    "vardhan2026/lemma-6",
+    "yᵀ(ΦΦᵀ)⁻¹y ≥ ‖y‖²/σ₁(Φ)², attained where y is the top singular vector (all signs alike).",
+    source="Lemma 6",
+    evidence="inequality",
+)
+def lemma_6(factor=1.0) -> Verdict:
+    ratios = []
+    for seed in range(20):
+        _, data, phi = _instance("relu", seed=seed)
+        floor = data.y @ data.y / np.linalg.norm(phi, 2) ** 2
+        ratios.append(data.y @ np.linalg.solve(phi @ phi.T, data.y) / floor)
+    top = np.linalg.svd(phi)[0][:, 0]
+    attained = top @ np.linalg.solve(phi @ phi.T, top) * np.linalg.norm(phi, 2) ** 2
+    constant = equal(abs(top.sum()) / np.abs(top).sum(), 1, 1e-9, "its entries have one sign")
+    return provided(
+        equal(attained, factor, 1e-9, "ratio of both sides at the top singular vector"),
+        at_least(min(ratios), 1, 1e-12, "20 draws"),
+        constant,
+    )
+
+
+def _theorem_1_floor(W, data, name: str) -> float:
+    """K min_j [B_j^{c/(c+1)} A_j^{(1−c)/(c+1)}] m^{1−p} ‖y‖_n^p, with K = 2(c+1) c^{−c/(c+1)}.
+
+    From ‖y‖_n ≤ Σ |a_j| √A_j (the triangle inequality in L²) and Hölder's inequality.
+    """
+    p = norm_exponent(name)
+    c = p / (2 - p)
+    model = MLP(len(W), activation=name)
+    ones = np.ones(len(W))
+    labelled = Dataset(data.x, features(W, data.x, name) @ ones)
+    at = masses(model, {"W1": W, "W2": ones}, labelled)
+    A, B = at.A / 2, at.B / 2
+    K = 2 * (c + 1) * c ** (-c / (c + 1))
+    least = np.min(B ** (c / (c + 1)) * A ** ((1 - c) / (c + 1)))
+    return K * least * len(W) ** (1 - p) * np.mean(data.y**2) ** (p / 2)
+
+
+def _least_trace(W, data, name: str) -> float:
+    """S_min of the flattest interpolator with inner weights W, through the Hessian."""
+    found = flattest_outer_weights(W, data, name)
+    model = MLP(len(W), activation=name)
+    params = {"W1": W, "W2": found.a}
+    return float(trace(model, flattest_rescaling(model, params, data).params, data))
+
+
+@claim(
+    "vardhan2026/theorem-1",
+    "Every interpolator with unit inner weights has S_min ≳ d^{c/(c+1)} m^{1−p}; with the constant "
+    "of its proof by the triangle inequality, attained by the interpolator of Theorem 4.",
+    source="Theorem 1",
+    evidence="inequality",
+)
+def theorem_1(factor=1.0) -> Verdict:
+    ratios, tight = [], []
+    for name in ("relu", "leaky_relu:0.1", "quadratic"):
+        for seed in range(3):
+            distribution = SingleIndex(30, link=name)
+            data = distribution.draw(40, seed)
+            U = distribution.directions
+            pools = (
+                unit_weights(120, 30, seed),
+                inner_weights(U, 120, 0.9, seed),
+                bad_inner_weights(U, 120, 0.0, seed),
+            )
+            ratios += [_least_trace(W, data, name) / _theorem_1_floor(W, data, name) for W in pools]
+        W = np.repeat(U, 50, axis=0)
+        tight.append(
+            equal(
+                _least_trace(W, data, name),
+                factor * _theorem_1_floor(W, data, name),
+                1e-9,
+                "all w_j = u: the least trace against the bound",
+            )
+        )
+    return provided(worst(tight), at_least(min(ratios), 1, 1e-9, "27 draws"))
+
+
+def _exponents(name: str, sizes: tuple[int, ...], seeds: int, *series: str):
+    """For each series of the scaling experiment, the exponent in n: mean and interval."""
+    results = [scaling(name, sizes, seed) for seed in range(seeds)]
+    log_n = np.log(sizes)
+    return {
+        key: mean_interval([np.polyfit(log_n, np.log(r[key]), 1)[0] for r in results])
+        for key in series
+    }
+
+
+def _theorem_2(name: str, sizes: tuple[int, ...], seeds: int, tolerance: float) -> Verdict:
+    p = norm_exponent(name)
+    expected = {"good": 1 - p, "bad": 1 - p / 2, "gap": p / 2}
+    found = _exponents(name, sizes, seeds, *expected)
+    parts = [
+        # Absolute tolerances: shifted by 1, so that an exponent of 0 is no special case.
+        equal(
+            1 + slope,
+            1 + expected[key],
+            tolerance / (1 + expected[key]),
+            f"1 + exponent in n of {key} ‖a‖_p^p, {name}, n = {sizes[0]} … {sizes[-1]}",
+            seeds=seeds,
+            interval=(1 + interval[0], 1 + interval[1]),
+        )
+        for key, (slope, interval) in found.items()
+    ]
+    return worst(parts)
+
+
+@claim(
+    "vardhan2026/theorem-2",
+    "Bad interpolators (Definition 2) have S_min ≳ d^{c/(c+1)} m^{1−p/2}, the flattest "
+    "d^{c/(c+1)} m^{1−p}: a gap of n^{c/(c+1)}, √n for ReLU.",
+    source="Theorem 2 with Theorem 1",
+    evidence="scaling law",
+)
+def theorem_2() -> Verdict:
+    return _theorem_2("relu", (64, 128, 256), seeds=4, tolerance=0.12)
+
+
+@claim(
+    "vardhan2026/theorem-2-large",
+    "As theorem-2, n to 1024, for ReLU, LeakyReLU (gap n^{1/2}) and quadratic (gap n^{2/3}).",
+    source="Theorem 2 with Theorem 1",
+    evidence="scaling law",
+    cost="full",
+)
+def theorem_2_large() -> Verdict:
+    sizes = (128, 256, 512, 1024)
+    return worst(
+        _theorem_2(name, sizes, seeds=4, tolerance=0.12)
+        for name in ("relu", "leaky_relu:0.1", "quadratic")
+    )
+
+
+@claim(
+    "vardhan2026/theorem-4",
+    "Noiseless labels of the activation: w_j = u_{j mod r}, a_j = 1/m interpolates, has population "
+    "loss 0 and ‖a‖_p^p = m^{1−p}, the least for these inner weights.",
+    source="Theorem 4",
+    evidence="certificate",
+)
+def theorem_4(factor=1.0) -> Verdict:
+    parts, conditions = [], []
+    for name in ("relu", "leaky_relu:0.1", "quadratic"):
+        for r in (1, 4):
+            distribution = SumOfSingleIndex(12, r, name)
+            data = distribution.draw(30, seed=r)
+            W = np.tile(distribution.directions, (40 // r, 1))
+            a = np.full(40, 1 / 40)
+            miss = np.abs(features(W, data.x, name) @ a - data.y).max()
+            loss = population_loss(W, a, distribution, name)
+            bound = flattest_outer_weights(W, data, name).bound
+            parts.append(equal(bound, factor * 40 ** (1 - norm_exponent(name)), 1e-9, "dual bound"))
+            conditions += [at_most(miss, 0, 1e-12), at_most(loss, 0, 1e-12)]
+    return provided(worst(parts), *conditions)
+
+
+def _outlier_interpolator(m: int) -> tuple[np.ndarray, np.ndarray, Dataset]:
+    """Quadratic σ, all w_j = u, a_1 = m^{−1/4}, the rest equal, Σ a_j = 1: an interpolator."""
+    a = np.full(m, (1 - m**-0.25) / (m - 1))
+    a[0] = m**-0.25
+    distribution = SingleIndex(4, link="quadratic")
+    return np.repeat(distribution.directions, m, axis=0), a, distribution.draw(20, seed=0)
+
+
+@claim(
+    "vardhan2026/proposition-2/as-printed",
+    "For c > 1 an interpolator is order-flattest only if ‖a‖_∞ = O(1/m).",
+    source="Proposition 2 (necessity)",
+    evidence="scaling law",
+    reading="as printed",
+)
+def proposition_2_printed() -> Verdict:
+    sizes = (100, 1000, 10_000)
+    largest = [m * np.abs(_outlier_interpolator(m)[1]).max() for m in sizes]
+    slope = np.polyfit(np.log(sizes), np.log(largest), 1)[0]
+    note = "exponent of m‖a‖_∞ for an interpolator with ‖a‖_p^p ≤ 2 m^{1−p}: one weight m^{−1/4}"
+    return at_most(slope, 0, 0.1, note)
+
+
+@claim(
+    "vardhan2026/proposition-2/corrected",
+    "Order-flattest implies ‖a‖₁ ≤ m^{1−1/p} ‖a‖_p = O(1), for every c; for c = 1 the converse "
+    "holds too. ‖a‖_∞ = O(1/m) is sufficient, not necessary: one weight may be m^{−1/4} (c = 2).",
+    source="Proposition 2",
+    evidence="inequality",
+    reading="as corrected",
+)
+def proposition_2_corrected() -> Verdict:
+    parts = []
+    for m in (100, 1000, 10_000):
+        W, a, data = _outlier_interpolator(m)
+        miss = np.abs(features(W, data.x, "quadratic") @ a - data.y).max() / np.abs(data.y).max()
+        parts += [
+            at_most(np.sum(a ** (4 / 3)), 2 * m ** (-1 / 3), 0.0, "order-flattest"),
+            at_most(miss, 0, 1e-9, "interpolates"),
+        ]
+    rng = np.random.default_rng(0)
+    for p in (1, 4 / 3, 1.5):
+        a = rng.standard_normal((1000, 50)) ** 5
+        norms = np.sum(np.abs(a) ** p, axis=1) ** (1 / p)
+        ratio = np.abs(a).sum(axis=1) / (50 ** (1 - 1 / p) * norms)
+        parts.append(at_most(ratio.max(), 1, 1e-12, "‖a‖₁ against m^{1−1/p} ‖a‖_p"))
+    return worst(parts)
+
+
+@claim(
+    "vardhan2026/lemma-7",
+    "Separated inner weights interpolate any labels: Φ has full row rank (m > n); "
+    "equal inner weights do not interpolate noise.",
+    source="Lemma 7",
+    evidence="sample",
+)
+def lemma_7() -> Verdict:
+    statuses = []
+    for name in ("relu", "leaky_relu:0.1", "quadratic"):
+        for seed in range(5):
+            W, data, phi = _instance(name, seed=seed)
+            statuses.append(flattest_interpolator(phi, data.y, 2).status == "optimal")
+    same = features(np.repeat(W[:1], 120, axis=0), data.x, "leaky_relu:0.1")
+    refused = flattest_interpolator(same, data.y, 2).status == "infeasible"
+    note = f"share of 15 draws that interpolate; largest cosine {largest_cosine(W):.2f}"
+    return provided(equal(np.mean(statuses), 1, 0.0, note, seeds=5), equal(refused, 1, 0.0))
+
+
+@claim(
+    "vardhan2026/lemma-7-slepian",
+    "For ReLU and cosines ≤ ½ no neuron fires on x with probability at most 1/(m+1) (Slepian), "
+    "with equality for cosines exactly ½.",
+    source="Lemma 7, Appendix D.4.3",
+    evidence="sample",
+)
+def lemma_7_slepian(factor=1.0) -> Verdict:
+    m, count = 4, 400_000
+    rng = np.random.default_rng(0)
+    half = (rng.standard_normal((count, m)) + rng.standard_normal((count, 1))) / np.sqrt(2)
+    silent = np.mean(half.max(axis=1) <= 0)
+    W = unit_weights(m, 40, seed=1)
+    assert largest_cosine(W) <= 0.5
+    spread = np.mean((rng.standard_normal((count, 40)) @ W.T).max(axis=1) <= 0)
+    note = "share of 400 000 inputs without a firing neuron, m = 4"
+    return provided(equal(silent, factor / (m + 1), 5e-3, note), at_most(spread, 1 / (m + 1)))
+
+
+@cache
+def _least_square(n: int, seed: int, kind: str) -> np.ndarray:
+    """The least-norm interpolator for good or bad inner weights, noiseless."""
+    distribution = SumOfSingleIndex(2 * n, 5, "relu")
+    data = distribution.draw(n, seed)
+    U = distribution.directions
+    spare = unit_weights(2 * n, 2 * n, seed)
+    good = np.concatenate([np.resize(U, (n, 2 * n)), spare])
+    W = good if kind == "good" else bad_inner_weights(U, 3 * n, 0.0, seed)
+    return flattest_interpolator(features(W, data.x, "relu"), data.y, 2).a
+
+
+@claim(
+    "vardhan2026/lemma-8",
+    "For bad inner weights yᵀ(ΦΦᵀ)⁻¹y is of order 1 and the least-norm interpolator's entries of "
+    "order n^{−1/2}; for good ones yᵀ(ΦΦᵀ)⁻¹y falls like 1/m.",
+    source="Lemma 8",
+    evidence="scaling law",
+)
+def lemma_8() -> Verdict:
+    sizes = (128, 256, 512)
+
+    def shifted(kind, measure, exponent, note):
+        slope, (low, high) = fitted_exponent(
+            lambda n, seed: measure(_least_square(n, seed, kind)), sizes, seeds=4
+        )
+        return equal(2 + slope, 2 + exponent, 0.1, note, seeds=4, interval=(2 + low, 2 + high))
+
+    square = lambda a: float(a @ a)  # noqa: E731
+    return worst(
+        [
+            shifted("bad", square, 0.0, "2 + exponent of yᵀ(ΦΦᵀ)⁻¹y, bad"),
+            shifted("bad", lambda a: np.abs(a).max(), -0.5, "2 + exponent of ‖a‖_∞, bad"),
+            shifted("good", square, -1.0, "2 + exponent of yᵀ(ΦΦᵀ)⁻¹y, good"),
+        ]
+    )
+
+
+@claim(
+    "vardhan2026/lemma-9",
+    "Noise changes √(yᵀ(ΦΦᵀ)⁻¹y) by at most ‖noise‖/σ_min(Φ), which is of order σ for m ≍ n.",
+    source="Lemma 9",
+    evidence="inequality",
+)
+def lemma_9() -> Verdict:
+    parts = []
+    for seed in range(10):
+        _, data, phi = _instance("relu", seed=seed)
+        noise = 0.5 * np.random.default_rng(seed).standard_normal(data.n)
+        norm = lambda y, gram=phi @ phi.T: np.sqrt(y @ np.linalg.solve(gram, y))  # noqa: E731
+        change = abs(norm(data.y + noise) - norm(data.y))
+        limit = np.linalg.norm(noise) / np.linalg.svd(phi, compute_uv=False)[-1]
+        parts.append(at_most(change, limit, 0.0, "ten draws"))
+    return worst(parts)
+
+
+@claim(
+    "vardhan2026/lemma-13",
+    "With noise O(n^{−1/2}): teacher weights on part of the neurons and the least-norm correction "
+    "on the others interpolate with ‖a‖_p^p = O(m^{1−p}).",
+    source="Lemma 13",
+    evidence="scaling law",
+)
+def lemma_13() -> Verdict:
+    parts = []
+    for name in ("relu", "quadratic"):
+        slope, interval = fitted_exponent(_lemma_13_norm(name), (64, 128, 256), seeds=3)
+        note = f"exponent in n of m^{{p−1}} ‖a‖_p^p, {name}"
+        parts.append(equal(slope, 0, 0.1, note, seeds=3, interval=interval))
+    return worst(parts)
+
+
+def _lemma_13_norm(name: str) -> Callable[[int, int], float]:
+    """m^{p−1} ‖a‖_p^p of the explicit interpolator, as a function of n and the seed."""
+    p = norm_exponent(name)
+
+    def norm(n: int, seed: int) -> float:
+        distribution = SumOfSingleIndex(2 * n, 5, name, 0.1 / np.sqrt(n))
+        data = distribution.draw(n, seed)
+        teacher = np.resize(distribution.directions, (n - n % 5, 2 * n))
+        first = np.full(len(teacher), 1 / len(teacher))
+        rest = data.y - features(teacher, data.x, name) @ first
+        spare = features(unit_weights(2 * n, 2 * n, seed), data.x, name)
+        a = np.concatenate([first, flattest_interpolator(spare, rest, 2).a])
+        return float(np.sum(np.abs(a) ** p) * n ** (p - 1))
+
+    return norm

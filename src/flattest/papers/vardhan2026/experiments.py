@@ -1,0 +1,336 @@
+"""vardhan2026: the scatter of flatness against population loss (section 6), and the scaling laws.
+
+    flattest run 'vardhan2026/*' --full     minutes; the paper took 5 hours
+    flattest summary 'vardhan2026/*' --full
+    flattest plot 'vardhan2026/*' --full
+
+The paper's copy lost d, n, m, r, the grid of ρ, the noise and the number of seeds. Chosen here:
+d = 100, n = 200, m = 400, r = 10 indices with coefficients 1/r, 15 values of ρ log-spaced in
+[0.01, 0.99], noise 0.01 (0.1 where a panel is called noisy), LeakyReLU's slope 0.1, links equal to
+activations unless said.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from flattest.experiments.expectations import (
+    AtLeast,
+    AtLeastInEverySeed,
+    AtMost,
+    PowerLaw,
+    RankCorrelation,
+    RisesAfterMinimum,
+    rank_correlation,
+)
+from flattest.experiments.experiment import Computed, Experiment, Variant
+from flattest.flatness.interpolators import Interpolator, flattest_interpolator
+from flattest.problem.activations import activation
+from flattest.problem.data import Dataset, MultiIndex, QuadraticForm, SingleIndex, SumOfSingleIndex
+from flattest.problem.multi_index import bad_inner_weights, inner_weights, population_loss
+from flattest.rescaling.two_layer import norm_exponent, orbit_weights
+
+ACTIVATIONS = {"relu": "relu", "leaky-relu": "leaky_relu:0.1", "quadratic": "quadratic"}
+
+
+def flattest_outer_weights(W, data: Dataset, name: str, weights=None) -> Interpolator:
+    """Eq. (3) for inner weights W: min Σ ω_j |a_j|^p over interpolators of the data."""
+    phi = np.asarray(activation(name).value(data.x @ W.T))
+    return flattest_interpolator(phi, data.y, norm_exponent(name), weights)
+
+
+_MEASURED = (
+    "norm",
+    "flatness",
+    "population_loss",
+    "test_loss",
+    "weighted_flatness",
+    "weighted_population_loss",
+)
+
+
+class Scatter(Computed, frozen=True, tag="vardhan2026/scatter"):
+    """Figures 2–4: for each ρ, unit inner weights of correlation exactly ρ and their flattest a.
+
+    `flatness` is S_min of Lemma 3 at the minimizer of the plain norm ‖a‖_p^p of Eq. (3), and
+    `population_loss` its closed-form loss; the series named weighted_… belong to the minimizer of
+    S_min itself (the exactly weighted norm). The training set is the same for all ρ. `certified`
+    is 1 where both programs were solved to optimality; elsewhere the other series are NaN.
+    """
+
+    distribution: MultiIndex
+    activation: str
+    n: int = 200
+    m: int = 400
+    correlations: int = 15
+    low: float = 0.01
+    high: float = 0.99
+    test_size: int = 10_000
+
+    def compute(self, seed: int) -> Mapping[str, Any]:
+        data = self.distribution.draw(self.n, seed)
+        fresh = self.distribution.population(self.test_size, seed)
+        grid = np.geomspace(self.low, self.high, self.correlations)
+        points = [self._point(rho, data, fresh, seed) for rho in grid]
+        series = {name: np.array([point[name] for point in points]) for name in points[0]}
+        return {"correlation": grid, "misalignment": 1 - grid, **series}
+
+    def measures(self, series: Mapping[str, np.ndarray]) -> Mapping[str, float]:
+        """Rank correlations over ρ, and flatness and loss at the ends of the grid and between."""
+        flatness, rho = series["flatness"], series["correlation"]
+        # 12 decimals: what is 0 to rounding (Figure 4b) has no ranks.
+        loss = np.round(series["population_loss"], 12) + 0.0
+        return {
+            "−ρ ↔ flatness": rank_correlation(-rho, flatness),
+            "−ρ ↔ loss": rank_correlation(-rho, loss),
+            "flatness ↔ loss": rank_correlation(flatness, loss),
+            "flatness, least ρ": flatness[0],
+            "least flatness": flatness.min(),
+            "flatness, largest ρ": flatness[-1],
+            "loss, least ρ": loss[0],
+            "loss of the flattest": loss[flatness.argmin()],
+            "loss, largest ρ": loss[-1],
+        }
+
+    def _point(self, rho: float, data: Dataset, fresh, seed: int) -> dict[str, float]:
+        W = inner_weights(self.distribution.directions, self.m, rho, seed)
+        omega = orbit_weights(W, data.x, self.activation)
+        plain = flattest_outer_weights(W, data, self.activation)
+        exact = flattest_outer_weights(W, data, self.activation, omega)
+        if not plain.status == exact.status == "optimal":
+            return {**dict.fromkeys(_MEASURED, np.nan), "certified": 0.0}
+        f = np.asarray(activation(self.activation).value(fresh.x @ W.T)) @ plain.a
+        return {
+            "norm": plain.value,
+            "flatness": float(omega @ np.abs(plain.a) ** norm_exponent(self.activation)),
+            "population_loss": population_loss(W, plain.a, self.distribution, self.activation),
+            "test_loss": float(np.mean((f - fresh.y) ** 2)),
+            "weighted_flatness": exact.value,
+            "weighted_population_loss": population_loss(
+                W, exact.a, self.distribution, self.activation
+            ),
+            "certified": 1.0,
+        }
+
+
+class Scaling(Computed, frozen=True, tag="vardhan2026/scaling"):
+    """‖a‖_p^p of the flattest interpolator against n, for good and for bad inner weights.
+
+    d = 2n, m = 3n, labels a sum of r single-index models with noise τ/√n (Assumption 4). Good:
+    n neurons are the teacher's directions, 2n random (the construction of Lemma 13). Bad: all
+    neurons in the complement of span(U) (Definition 2 with ρ = 0, Example 1). `flatness` series are
+    S_min / d^{c/(c+1)}. Where a program was not solved to optimality its series are NaN, and its
+    `certified` is 0.
+    """
+
+    activation: str
+    sizes: tuple[int, ...] = (128, 256, 512, 1024, 2048)
+    r: int = 5
+    tau: float = 0.1
+
+    def compute(self, seed: int) -> Mapping[str, Any]:
+        rows = [self._row(n, seed) for n in self.sizes]
+        series = {name: np.array([row[name] for row in rows]) for name in rows[0]}
+        gap = series["bad"] / series["good"]
+        return {"n": np.array(self.sizes, float), **series, "gap": gap}
+
+    def measures(self, series: Mapping[str, np.ndarray]) -> Mapping[str, float]:
+        """Exponents in n: those of Theorems 1 and 2, and those found."""
+        p, log_n = norm_exponent(self.activation), np.log(series["n"])
+
+        def exponent(name: str) -> float:
+            return float(np.polyfit(log_n, np.log(series[name]), 1)[0])
+
+        return {
+            "largest n": series["n"][-1],
+            "good, expected": 1 - p,
+            "good": exponent("good"),
+            "bad, expected": 1 - p / 2,
+            "bad": exponent("bad"),
+            "gap, expected": p / 2,
+            "gap": exponent("gap"),
+            "excess loss, good": exponent("good_excess_loss"),
+            "excess loss, bad": exponent("bad_excess_loss"),
+        }
+
+    def _row(self, n: int, seed: int) -> dict[str, float]:
+        d = 2 * n
+        distribution = SumOfSingleIndex(d, self.r, self.activation, self.tau / np.sqrt(n))
+        data = distribution.draw(n, seed)
+        U = distribution.directions
+        teacher = np.resize(U, (n, d))
+        spare = inner_weights(U, 2 * n, np.sqrt(self.r / d), seed)
+        pools = {
+            "good": np.concatenate([teacher, spare]),
+            "bad": bad_inner_weights(U, 3 * n, 0.0, seed),
+        }
+        measured = {k: self._measured(W, data, distribution) for k, W in pools.items()}
+        return {f"{k}{name}": v for k, row in measured.items() for name, v in row.items()}
+
+    def _measured(self, W, data: Dataset, distribution: MultiIndex) -> dict[str, float]:
+        p = norm_exponent(self.activation)
+        found = flattest_outer_weights(W, data, self.activation)
+        if found.status != "optimal":
+            return {"": np.nan, "_flatness": np.nan, "_excess_loss": np.nan, "_certified": 0.0}
+        omega = orbit_weights(W, data.x, self.activation) / data.d ** (p / 2)
+        loss = population_loss(W, found.a, distribution, self.activation)
+        return {
+            "": found.value,
+            "_flatness": float(omega @ np.abs(found.a) ** p),
+            "_excess_loss": loss - distribution.noise**2,
+            "_certified": 1.0,
+        }
+
+
+def _scatter(panel, figure, claim, distribution, name, expectations, notes="", **settings):
+    """A panel at full scale, and quick at a fifth of the dimensions with half the grid."""
+    full = Scatter(distribution=distribution(100), activation=name, **settings)
+    reduced = {key: value // 5 for key, value in settings.items()}
+    quick = Scatter(
+        distribution=distribution(20),
+        activation=name,
+        **{"n": 40, "m": 80, "correlations": 8, "test_size": 2000, **reduced},
+    )
+    return Experiment(
+        name=f"vardhan2026/{panel}",
+        figure=figure,
+        claim=claim,
+        quick=Variant(quick, seeds=3, expectations=(CERTIFIED,)),
+        full=Variant(full, seeds=10, expectations=(CERTIFIED, *expectations)),
+        notes=notes,
+    )
+
+
+CERTIFIED = AtLeastInEverySeed(series="certified", value=1, at="min")
+# Spearman's rank correlations over the grid of ρ, the median over seeds.
+LINKED = (
+    RankCorrelation(x="misalignment", y="population_loss", at_least=0.8),
+    RankCorrelation(x="flatness", y="population_loss", at_least=0.8),
+    RankCorrelation(x="weighted_flatness", y="weighted_population_loss", at_least=0.8),
+)
+NOT_DEFINITION_2 = (
+    "m > d weights span all of R^d, so that the span's correlation is 1 whatever ρ is: this is not "
+    "the third condition of Definition 2."
+)
+
+
+def _single_index(name, noise=0.01):
+    return lambda d: SingleIndex(d, link=name, noise=noise)
+
+
+def _sum_of_single_index(name):
+    return lambda d: SumOfSingleIndex(d, d // 10, name, 0.01)
+
+
+FIGURE_2 = tuple(
+    _scatter(
+        f"fig2-{label}",
+        "Figure 2",
+        "Single-index models: flat goes with a small population loss (the paper: not with ReLU)."
+        if label == "relu"
+        else "Single-index models: flat goes with a small population loss.",
+        _single_index(name),
+        name,
+        LINKED,
+        NOT_DEFINITION_2,
+    )
+    for label, name in ACTIVATIONS.items()
+)
+FIGURE_2_NOISY = tuple(
+    _scatter(
+        f"fig2-{label}-noisy",
+        "Figure 2",
+        "Single-index models: an extremely high correlation forces large weights, hence sharpness.",
+        _single_index(name, noise=0.1),
+        name,
+        # At ρ = 0.99 the neurons are nearly alike, and fitting noise with them takes large weights.
+        (RisesAfterMinimum(series="flatness", by=50),),
+        NOT_DEFINITION_2,
+    )
+    for label, name in ACTIVATIONS.items()
+)
+FIGURE_3 = tuple(
+    _scatter(
+        f"fig3-{label}",
+        "Figure 3",
+        "Sums of single-index models: flatness and population loss both fall as ρ rises.",
+        _sum_of_single_index(name),
+        name,
+        (*LINKED, RankCorrelation(x="misalignment", y="flatness", at_least=0.9)),
+        NOT_DEFINITION_2,
+    )
+    for label, name in ACTIVATIONS.items()
+)
+FIGURE_4 = (
+    _scatter(
+        "fig4a",
+        "Figure 4(a)",
+        "A linear link learned with ReLU behaves as a multi-index model does.",
+        _single_index("linear"),
+        "relu",
+        (*LINKED, RankCorrelation(x="misalignment", y="flatness", at_least=0.9)),
+    ),
+    _scatter(
+        "fig4b",
+        "Figure 4(b)",
+        "Linear link and activation: all losses are 0, S_min falls like 1/ρ (the paper: is alike).",
+        lambda d: SingleIndex(d, link="linear"),
+        "linear",
+        (
+            AtMost(series="population_loss", value=1e-10, at="max"),
+            PowerLaw(x="correlation", y="norm", exponent=-1, tolerance=0.05),
+        ),
+        "n = 2d noiseless samples determine the linear function, so the loss is 0 and "
+        "‖a‖₁ ≥ 1/ρ: the flatness is not the same for all ρ, it falls like 1/ρ.",
+    ),
+    _scatter(
+        "fig4b-few",
+        "Figure 4(b)",
+        "As Figure 4(b), with n = d/2 samples, which do not determine the linear function.",
+        lambda d: SingleIndex(d, link="linear"),
+        "linear",
+        LINKED,
+        n=50,
+        m=100,
+    ),
+    _scatter(
+        "fig4c",
+        "Figure 4(c)",
+        "The quadratic form of Nichani et al. with ReLU: all population losses are large.",
+        lambda d: QuadraticForm(d, 0.01),
+        "relu",
+        # f = 0 has loss 1: no interpolator does better, whatever its flatness.
+        (AtLeast(series="population_loss", value=1, at="min"),),
+        "U, which is all of R^d, is taken to be the positive eigenspace of the form. Whether "
+        "flatness and loss are connected takes more seeds: the claim vardhan2026/figure-4c.",
+    ),
+)
+
+
+def _scaling(label: str, name: str) -> Experiment:
+    p = norm_exponent(name)
+    expectations = (
+        AtLeastInEverySeed(series="good_certified", value=1, at="min"),
+        AtLeastInEverySeed(series="bad_certified", value=1, at="min"),
+        PowerLaw(x="n", y="good", exponent=1 - p, tolerance=0.1),
+        PowerLaw(x="n", y="bad", exponent=1 - p / 2, tolerance=0.15),
+        PowerLaw(x="n", y="gap", exponent=p / 2, tolerance=0.15),
+    )
+    return Experiment(
+        name=f"vardhan2026/scaling-{label}",
+        figure="Theorems 1, 2",
+        claim="‖a‖_p^p of the flattest interpolator grows like m^{1−p} for good and m^{1−p/2} for "
+        "bad inner weights.",
+        quick=Variant(Scaling(activation=name, sizes=(128, 256, 512)), 3, expectations),
+        full=Variant(Scaling(activation=name), 3, expectations),
+    )
+
+
+EXPERIMENTS = (
+    *FIGURE_2,
+    *FIGURE_2_NOISY,
+    *FIGURE_3,
+    *FIGURE_4,
+    *(_scaling(label, name) for label, name in ACTIVATIONS.items()),
+)

@@ -1,0 +1,4 @@
+"""Wen, Li, Ma: Sharpness Minimization Algorithms Do Not Only Minimize Sharpness To Achieve Better Generalization, NeurIPS 2023
+
+arXiv 2307.11007. Appendix numbers are those of the first version.
+"""  # noqa: E501

@@ -1,0 +1,1 @@
+"""The numbered statements of wen2023."""

@@ -1,0 +1,101 @@
+"""Instances the checks share, and measures by finite differences, which share no code with the
+closed forms and no autodiff."""
+
+from functools import cache
+
+import numpy as np
+
+from flattest.problem.data import Dataset
+from flattest.problem.losses import Loss, loss
+from flattest.problem.models import MLP, Params, predict
+from flattest.problem.randomness import generator
+
+D, N, WIDTH = 4, 6, 9
+SMALL_MODELS = (
+    MLP(WIDTH),
+    MLP(WIDTH, bias=True),
+    MLP(WIDTH, bias=True, depth=3),
+    MLP(WIDTH, bias=True, norm="sim_ln", epsilon=0.1),
+    MLP(WIDTH, bias=True, norm="sim_bn"),
+    MLP(WIDTH, bias=True, activation="softplus"),
+)
+_STEP = 2e-4
+# Fourth-order central differences at −2h … 2h.
+_FIRST = np.array([1.0, -8.0, 0.0, 8.0, -1.0]) / 12
+_SECOND = np.array([-1.0, 16.0, -30.0, 16.0, -1.0]) / 12
+
+
+def _derivatives(function, params: Params, stencil: np.ndarray, order: int) -> np.ndarray:
+    """The derivative of this order along each single parameter: one row for each."""
+    rows = []
+    for name, value in params.items():
+        for index in np.ndindex(np.shape(value)):
+            step = _STEP * max(1.0, abs(float(np.asarray(value)[index])))
+            shifted = []
+            for k in range(-2, 3):
+                moved = {**params, name: np.array(value, float)}
+                moved[name][index] += k * step
+                shifted.append(np.asarray(function(moved), float))
+            rows.append(np.tensordot(stencil, np.array(shifted), axes=1) / step**order)
+    return np.array(rows)
+
+
+def dense_trace(model: MLP, params: Params, data: Dataset, by: "str | Loss" = "mse") -> float:
+    """Tr ∇²L, the sum of L's second differences along all parameters."""
+    rule = loss(by)
+
+    def L(params):
+        f = np.asarray(model.apply(params, data.x, data.x), float)
+        return rule.value(f, data.y).mean()
+
+    return float(_derivatives(L, params, _SECOND, 2).sum())
+
+
+def squared_gradients(model: MLP, params: Params, data: Dataset) -> np.ndarray:
+    """‖∇f(x_i)‖² for each training point."""
+    J = _derivatives(lambda params: model.apply(params, data.x, data.x), params, _FIRST, 1)
+    return (J**2).sum(axis=0)
+
+
+def output_traces(model: MLP, params: Params, data: Dataset) -> np.ndarray:
+    """Tr ∇²f(x_i) for each training point."""
+    return _derivatives(lambda params: model.apply(params, data.x, data.x), params, _SECOND, 2).sum(
+        axis=0
+    )
+
+
+@cache
+def small_data() -> Dataset:
+    """Six points in general position with ±1 labels."""
+    rng = generator(0, "claims/small data")
+    return Dataset(rng.normal(size=(N, D)), 1.0 - 2.0 * rng.integers(0, 2, N))
+
+
+def random_interpolator(
+    model: MLP, data: Dataset, seed: int, by: "str | Loss" = "mse", spread: float = 0.3
+) -> Params:
+    """Random parameters whose last layer, in which f is linear, is solved for the targets.
+
+    `spread` adds that much of a random vector of the features' kernel.
+    """
+    params = model.init(data.d, seed)
+    last = f"W{model.depth}"
+    # With the identity for its last layer a network gives out its features.
+    features = predict(model, {**params, last: np.eye(model.width)}, data.x, data.x)
+    target = np.asarray(loss(by).target(data.y), float)
+    solution = np.linalg.pinv(features) @ target
+    free = generator(seed, "claims/kernel").normal(size=model.width) * spread
+    return {**params, last: solution + free - np.linalg.pinv(features) @ (features @ free)}
+
+
+@cache
+def small_interpolators(by: "str | Loss" = "mse") -> tuple[tuple[MLP, Params, Dataset], ...]:
+    """One random interpolator for each small architecture."""
+    data = small_data()
+    return tuple((m, random_interpolator(m, data, 1, by), data) for m in SMALL_MODELS)
+
+
+def max_error(model: MLP, params: Params, data: Dataset, by: "str | Loss" = "mse") -> float:
+    """max |f(x_i) − target_i|."""
+    target = np.asarray(loss(by).target(data.y), float)
+    return float(np.abs(predict(model, params, data.x, data.x) - target).max())

@@ -1,0 +1,200 @@
+"""Section 5 and Appendix A.4: networks with simplified LayerNorm."""
+
+import numpy as np
+
+from flattest.curvature.sharpness import trace
+from flattest.evidence import Verdict, equal
+from flattest.flatness.bounds import lower_bound
+from flattest.flatness.certification import population_error
+from flattest.ledger.claim import assuming, claim, every, provided, worst
+from flattest.papers.wen2023.claims.bias import fits, memorizer_parts, norms, sphere_data
+from flattest.papers.wen2023.claims.instances import dense_trace, random_interpolator
+from flattest.papers.wen2023.constructions import sim_ln_generalizer, sim_ln_memorizer
+from flattest.problem.data import Dataset, Xor
+from flattest.problem.models import MLP
+
+EPSILONS = (1e-5, 0.1, 2.0, 10.0, 100.0)
+
+
+def lemma_a12_bound(data: Dataset, epsilon: float, two: float = 2.0) -> float:
+    """(2/n) Σ min(1, (2/ε)‖x'_i‖|y_i|), written out anew."""
+    return float(2 * np.minimum(1, two / epsilon * norms(data) * np.abs(data.y)).mean())
+
+
+@claim(
+    "wen2023/lemma-a.12",
+    "Every interpolating 2-MLP-Sim-LN has Tr ∇²L ≥ (2/n) Σ min(1, (2/ε)√(‖x_i‖²+1)|y_i|), and the "
+    "bound is attained.",
+    source="Lemma A.12",
+    evidence="inequality",
+)
+def lemma_a12(factor=1.0, two=2.0) -> Verdict:
+    data, ratios = sphere_data(12, 6, seed=1), []
+    for epsilon in EPSILONS:
+        bound = factor * lemma_a12_bound(data, epsilon, two)
+        model, params, _ = sim_ln_memorizer(data, epsilon)
+        ratios.append([float(trace(model, params, data)) / bound])
+        wide = MLP(20, bias=True, norm="sim_ln", epsilon=epsilon)
+        for seed in range(30):
+            params = random_interpolator(wide, data, seed)
+            ratios[-1].append(float(trace(wide, params, data)) / bound)
+    note = "least trace/bound for five ε: 150 random interpolators and 5 memorizers"
+    return worst(equal(min(of_epsilon), 1.0, 1e-9, note) for of_epsilon in ratios)
+
+
+@claim(
+    "wen2023/lemma-a.12/bounds-agree",
+    "`lower_bound` is the formula of Lemma A.12.",
+    source="Lemma A.12",
+    evidence="identity",
+)
+def bounds_agree(factor=1.0) -> Verdict:
+    data = sphere_data(12, 6, seed=1)
+    return worst(
+        equal(
+            lower_bound(MLP(12, bias=True, norm="sim_ln", epsilon=e), data).value,
+            factor * lemma_a12_bound(data, e),
+            1e-12,
+        )
+        for e in EPSILONS
+    )
+
+
+def _memorizer_parts(data: Dataset, epsilon: float, bound: float, **constants) -> list[Verdict]:
+    built = sim_ln_memorizer(data, epsilon, **constants)
+    return memorizer_parts(built, data, bound, f"trace, ε = {epsilon:g}")
+
+
+@claim(
+    "wen2023/theorem-5.1",
+    "For extreme inputs a memorizing 2-MLP-Sim-LN of width n has the least trace, for every ε.",
+    source="Theorem 5.1",
+    evidence="certificate",
+)
+def theorem_5_1(factor=1.0) -> Verdict:
+    sets = (Xor(30, distinct=True).draw(100, 0), sphere_data(60, 20, 2), sphere_data(12, 6, 1))
+    return every(
+        part
+        for data in sets
+        for epsilon in EPSILONS
+        for part in _memorizer_parts(data, epsilon, factor * lemma_a12_bound(data, epsilon))
+    )
+
+
+def _case_1_from(threshold: float) -> tuple[Dataset, float, dict]:
+    """Data with s = ‖x'‖|y| between ε/2 and ε, and the proof's (r, u) with case 1 beginning at
+    s > threshold · ε."""
+    epsilon = 1.0
+    data = sphere_data(10, 4, seed=0)
+    s = np.linspace(0.55, 0.95, data.n)
+    data = Dataset(data.x, np.sign(data.y) * s / norms(data))
+    large = s > threshold * epsilon
+    r = np.where(large, 1.0, np.sqrt(epsilon / s))
+    return data, epsilon, {"r": r, "u": np.where(large, 2 * epsilon, epsilon / r)}
+
+
+@claim(
+    "wen2023/theorem-5.1/cases-as-printed",
+    "Case 1 of the construction begins at √(‖x‖²+1)|y| > ε.",
+    source="Theorem 5.1, proof",
+    evidence="certificate",
+    reading="as printed",
+)
+def cases_as_printed() -> Verdict:
+    data, epsilon, constants = _case_1_from(1.0)
+    return assuming(*_memorizer_parts(data, epsilon, lemma_a12_bound(data, epsilon), **constants))
+
+
+@claim(
+    "wen2023/theorem-5.1/cases-corrected",
+    "Case 1 of the construction begins at √(‖x‖²+1)|y| > ε/2.",
+    source="Theorem 5.1, proof",
+    evidence="certificate",
+    reading="as corrected",
+)
+def cases_corrected(factor=1.0) -> Verdict:
+    data, epsilon, constants = _case_1_from(0.5)
+    bound = factor * lemma_a12_bound(data, epsilon)
+    return provided(*_memorizer_parts(data, epsilon, bound, **constants))
+
+
+def _zero_label(u: float) -> tuple[Dataset, dict]:
+    data = sphere_data(10, 4, seed=0, zeros=2)
+    return data, {"u": np.where(data.y == 0, u, 2e-3)}
+
+
+@claim(
+    "wen2023/theorem-5.1/zero-label-as-printed",
+    "Where y_i = 0 the printed choice u_i = 2ε attains the least trace.",
+    source="Theorem 5.1, proof, case 3",
+    evidence="certificate",
+    reading="as printed",
+)
+def zero_label_as_printed() -> Verdict:
+    data, constants = _zero_label(2e-3)
+    return assuming(*_memorizer_parts(data, 1e-3, lemma_a12_bound(data, 1e-3), **constants))
+
+
+@claim(
+    "wen2023/theorem-5.1/zero-label-corrected",
+    "Where y_i = 0 a memorizing solution approaches the least trace as u_i → 0, costing u_i²/ε².",
+    source="Theorem 5.1, proof, case 3",
+    evidence="certificate",
+    reading="as corrected",
+)
+def zero_label_corrected(factor=1.0) -> Verdict:
+    data, constants = _zero_label(1e-10)
+    bound = factor * lemma_a12_bound(data, 1e-3)
+    return provided(*_memorizer_parts(data, 1e-3, bound, **constants))
+
+
+@claim(
+    "wen2023/footnote-5",
+    "At the memorizer ∇_{W1} f(x_i) = 0 where only one activation is not 0 and it exceeds ε: the "
+    "trace by finite differences is 2 for xor labels.",
+    source="Footnote 5",
+    evidence="identity",
+)
+def footnote_5(two=2.0) -> Verdict:
+    data = Xor(4, distinct=True).draw(8, 0)
+    model, params, _ = sim_ln_memorizer(data, epsilon=0.5)
+    return equal(dense_trace(model, params, data), two, 1e-6, "d = 4, n = 8, ε = 0.5")
+
+
+@claim(
+    "wen2023/proposition-5.1",
+    "For n distinct points a flattest memorizing 2-MLP-Sim-LN has trace 2 and zero-one error "
+    "max(1 − n/2^d, 0).",
+    source="Proposition 5.1",
+    evidence="enumeration",
+)
+def proposition_5_1(factor=1.0, two=2.0) -> Verdict:
+    def parts():
+        for d, n in ((12, 500), (5, 20), (5, 32)):
+            data = Xor(d, distinct=True).draw(n, seed=d)
+            model, params, _ = sim_ln_memorizer(data)
+            error = population_error(model, params, data).value
+            printed = factor * max(1 - n / 2**d, 0)
+            yield equal(error, printed, 1e-12, "all of {−1, 1}^d, d ≤ 12")
+            yield from _memorizer_parts(data, 1e-5, two)
+
+    return every(parts())
+
+
+@claim(
+    "wen2023/proposition-5.2",
+    "A flattest 2-MLP-Sim-LN with four active neurons has trace 2 and zero-one error 0.",
+    source="Proposition 5.2",
+    evidence="certificate",
+)
+def proposition_5_2(two=2.0) -> Verdict:
+    def parts():
+        for d, n in ((30, 100), (12, 1000), (5, 4)):
+            data = Xor(d).draw(n, 0)
+            model, params, _ = sim_ln_generalizer(data)
+            yield equal(float(trace(model, params, data)), two, 1e-9, "d = 5 … 30")
+            yield fits(model, params, data)
+            error = population_error(model, params, data).value
+            yield equal(error, 0.0, 0.0, "zero-one error")
+
+    return every(parts())

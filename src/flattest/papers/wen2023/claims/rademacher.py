@@ -1,0 +1,121 @@
+"""Appendix A.6.2: Rademacher complexity, exactly by enumeration of the signs."""
+
+import itertools
+
+import numpy as np
+
+from flattest.evidence import Verdict, at_most, equal
+from flattest.flatness.bounds import linear_rademacher_bound, two_layer_rademacher_bound
+from flattest.ledger.claim import cite, claim
+from flattest.problem.randomness import generator
+
+for name, statement in {
+    "lemma-a.20": "Massart: R_S(F) ≤ √(2 log|A|/n) for the set A of values of F on S.",
+    "lemma-a.21": "Sauer: |A| ≤ Σ_{i ≤ VC(F)} C(n, i).",
+    "corollary-a.1": "R_S(F) ≤ √(4 VC(F) log n/n), from Lemmas A.20 and A.21.",
+    "lemma-a.22": "The VC dimension of half-spaces through the origin of R^d is d.",
+    "lemma-a.23": "Uniform convergence within 2R_S + 3√(log(4/δ)/n) for functions into [0, 1].",
+    "theorem-a.3": "Srebro et al. 2010: fast rates O(H log³n R_n² + b log(1/δ)/n) at zero loss.",
+}.items():
+    cite(f"wen2023/{name}", statement, source=name.replace("-", " ").title())
+
+
+def all_signs(n: int) -> np.ndarray:
+    """{−1, 1}^n, one row each."""
+    return np.array(list(itertools.product([-1.0, 1.0], repeat=n)))
+
+
+def linear_rademacher(x: np.ndarray) -> float:
+    """R_S of x ↦ w·x, ‖w‖ ≤ 1: the mean of ‖Σ ε_i x_i‖/n over all signs."""
+    return float(np.linalg.norm(all_signs(len(x)) @ x, axis=1).mean() / len(x))
+
+
+def _point_sets(d: int, n: int, count: int):
+    """Random sets, and those that make a Rademacher complexity large or small."""
+    rng = generator(0, "claims/rademacher", d)
+    yield np.eye(n, d) if d >= n else np.resize(np.eye(d), (n, d))
+    yield np.ones((n, d))
+    yield np.outer(1 - 2 * (np.arange(n) % 2), np.ones(d))
+    for _ in range(count):
+        x = rng.normal(size=(n, d))
+        yield x
+        yield x / np.linalg.norm(x, axis=1, keepdims=True)
+
+
+@claim(
+    "wen2023/lemma-a.25",
+    "R_S ≤ C/√n for x ↦ w·x with ‖w‖ ≤ 1 on points with ‖x_i‖ ≤ C; orthogonal points attain it.",
+    source="Lemma A.25",
+    evidence="inequality",
+)
+def lemma_a25(factor=1.0) -> Verdict:
+    sets = [x for d, n in ((10, 10), (3, 10), (10, 6)) for x in _point_sets(d, n, 20)]
+    ratio = max(linear_rademacher(x) / linear_rademacher_bound(x) for x in sets)
+    return equal(ratio, factor, 1e-9, "largest R_S·√n/C, by enumeration of all 2^n signs")
+
+
+@claim(
+    "wen2023/lemma-a.25/jensen-as-printed",
+    "In the proof, E‖Σ ε_i x_i‖ = √(Σ‖x_i‖²).",
+    source="Lemma A.25, last line of the proof",
+    evidence="enumeration",
+    reading="as printed",
+)
+def jensen_as_printed() -> Verdict:
+    x = np.ones((8, 3))
+    value = len(x) * linear_rademacher(x)
+    return equal(value, np.linalg.norm(x), 1e-9, "eight equal points")
+
+
+@claim(
+    "wen2023/lemma-a.25/jensen-corrected",
+    "In the proof, E‖Σ ε_i x_i‖ ≤ √(Σ‖x_i‖²), by Jensen's inequality.",
+    source="Lemma A.25, last line of the proof",
+    evidence="inequality",
+    reading="as corrected",
+)
+def jensen_corrected(factor=1.0) -> Verdict:
+    sets = [x for d, n in ((10, 10), (3, 10)) for x in _point_sets(d, n, 20)]
+    ratio = max(len(x) * linear_rademacher(x) / np.linalg.norm(x) for x in sets)
+    return equal(ratio, factor, 1e-9, "largest ratio; orthogonal points attain 1")
+
+
+def planar_relu_rademacher(x: np.ndarray) -> float:
+    """R_S of 2-MLP-No-Bias with path norm ≤ 1 on points of the plane, exactly.
+
+    It is (1/n) E max_u |Σ ε_i relu(u·x_i)| over unit u. On an arc between two of the angles at
+    which some u·x_i = 0 the sum is u·v, largest in absolute value at ±v/‖v‖ or at an end.
+    """
+    angle = np.arctan2(x[:, 1], x[:, 0])
+    ends = np.sort(np.unique(np.concatenate([angle + np.pi / 2, angle - np.pi / 2]) % (2 * np.pi)))
+    middles = (ends + np.diff(ends, append=ends[0] + 2 * np.pi) / 2) % (2 * np.pi)
+    signs = all_signs(len(x))
+    best = np.abs(signs @ np.maximum(x @ unit_vectors(ends), 0)).max(axis=1)
+    for middle in middles:
+        active = (x @ unit_vectors(middle) > 0)[:, None]
+        v = signs @ (x * active)
+        top = np.arctan2(v[:, 1], v[:, 0])
+        for candidate in (top, top + np.pi):
+            features = np.maximum(x @ unit_vectors(candidate), 0)
+            best = np.maximum(best, np.abs((signs * features.T).sum(axis=1)))
+    return float(best.mean() / len(x))
+
+
+def unit_vectors(angles: np.ndarray) -> np.ndarray:
+    """(cos, sin), one column for each angle."""
+    return np.stack([np.cos(angles), np.sin(angles)])
+
+
+@claim(
+    "wen2023/lemma-a.24",
+    "R_S ≤ 2CB/√n for 2-MLP-No-Bias with Σ‖W1_j‖|W2_j| ≤ C on points with ‖x_i‖ ≤ B.",
+    source="Lemma A.24",
+    evidence="inequality",
+)
+def lemma_a24() -> Verdict:
+    sets = [x for n in (1, 4, 8) for x in _point_sets(2, n, 10)]
+    ratio = max(2 * planar_relu_rademacher(x) / two_layer_rademacher_bound(x, 1.0) for x in sets)
+    note = (
+        "largest R_S·√n/(CB) over points of the plane, where the supremum is exact; never above 1"
+    )
+    return at_most(ratio, 2.0, 0.0, note)

@@ -1,0 +1,381 @@
+"""The explicit networks of wen2023's proofs, with the mistakes in print put right.
+
+Each function returns a `Construction(model, params, certificate)`. The docstrings are the proof
+sketches: t_i is the output that minimizes the loss at y_i (t = y for the squared error, ±γ_p for
+the logistic loss with label smoothing) and x' = (x, 1). Whatever constant a proof fixes is an
+argument whose default is the right one, so that others can be tried.
+
+All of them rest on the condition for equality in Theorem 4.1's bound at depth 2, Equation (4) with
+its missing sign: W2 ⊙ 1[W1' x'_i > 0] = sign(t_i) relu(W1' x'_i)/‖x'_i‖. A neuron that is active on
+training points must take the same value |W2_j| ‖x'_i‖ on all of them; a neuron that is active on
+none is free.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from flattest.curvature.sharpness import trace
+from flattest.errors import FlattestError
+from flattest.evidence import Verdict
+from flattest.flatness.bounds import lower_bound, targets
+from flattest.flatness.certification import differentiable, interpolates
+from flattest.flatness.extreme import Points, Separation, distinct, distinct_inputs, separate
+from flattest.papers.wen2023.circle import bumps_and_plateaus
+from flattest.problem.data import Dataset, require_dataset
+from flattest.problem.losses import Loss
+from flattest.problem.losses import loss as resolve_loss
+from flattest.problem.models import MLP, Params
+
+RESOLUTION = 1e-5
+SILENCE = 1e-7
+
+
+class Construction(NamedTuple):
+    """A network, its parameters, and the certificate of what they attain."""
+
+    model: MLP
+    params: Params
+    certificate: Verdict
+
+
+def memorizer(
+    data: Dataset,
+    depth: int = 2,
+    width: int | None = None,
+    loss: str | Loss = "mse",
+    r: np.ndarray | None = None,
+    off_diagonal: float = -0.1,
+    silence: float = SILENCE,
+) -> Construction:
+    """Theorem 4.1: a flattest MLP-Bias of any depth that is 0 away from the training points.
+
+    The distinct inputs must be extreme points; w_i separates x_i from the rest by the margin 2ε_i,
+    and on the hypercube from all other vertices, so that f is 0 on every unseen one and the
+    zero-one error is 1 − n/2^d (Proposition 4.1).
+    W1_i = u_i w_i/ε_i and b1_i = u_i (−w_i·x_i + ε_i)/ε_i make the pre-activation of neuron i equal
+    to u_i at x_i and at most −u_i at every other x_j, so the first layer is one-hot. Hidden layers
+    carry 1/r_i on the diagonal and the output layer is sign(t_i)/r_i, so f(x_i) = u_i/r_i^{D−1}
+    = t_i with u_i = |t_i| r_i^{D−1}. With r_i = (‖x'_i‖/|t_i|)^{1/D} each of the D layers has the
+    same squared gradient u_i²/r_i^{2(D−2)} at x_i: equality in AM–GM, hence in the bound.
+
+    Where t_i = 0 the output weight is 0 and the last activation alone costs u_i²; the printed
+    u_i = 1 costs 1. `silence` is u_i there: the cost tends to 0, the bound, while neuron i stays
+    alive, as Definition 4.2 asks.
+
+    Printed, hidden layers are diagonal, which leaves all other units on the kink of the ReLU and f
+    not differentiable; a negative `off_diagonal` moves them off it and changes nothing else.
+    Neurons beyond the inputs have W1 = 0, b1 = −1 and W_D = 0: inactive, off the kink, no gradient.
+    """
+    points, t = distinct_inputs(data, loss)
+    k = len(points.x)
+    model = MLP(_width(width, k), depth=depth, bias=True)
+    norms = np.sqrt((points.x**2).sum(axis=1) + 1)
+    zero = t == 0
+    if r is None:
+        r = np.where(zero, 1.0, (norms / np.where(zero, 1.0, np.abs(t))) ** (1 / depth))
+    u = np.where(zero, silence, np.abs(t) * r ** (depth - 1))
+    params = _one_hot_layer(points.x, separate(points.x, points.names), u, t, data.d)
+    for layer in range(2, depth):
+        hidden = np.full((model.width, model.width), off_diagonal)
+        hidden[np.arange(k), np.arange(k)] = 1 / r
+        params[f"W{layer}"] = hidden
+    params[f"W{depth}"] = np.sign(t) / r
+    return _construction("wen2023 Theorem 4.1, memorizer", model, params, data, loss)
+
+
+def xor_generalizer(
+    data: Dataset,
+    width: int | None = None,
+    loss: str | Loss = "mse",
+    r: float | None = None,
+) -> Construction:
+    """Equation (5): the flattest 2-MLP-Bias with four neurons that computes x[1]x[2].
+
+    W1_{2i+j+1} = r ((−1)^i, (−1)^j, 0, …), b1 = −r, W2 = (−1)^{i+j} |t|/r. On the hypercube one
+    neuron is at r and the others at −r or −3r, so f = t everywhere, and Equation (4) asks
+    |t|/r = r/‖x'‖, that is r = (|t|² (d + 1))^{1/4}. Printed: (d² + 1)^{1/4}.
+    """
+    t = _xor_targets(data, loss)
+    if r is None:
+        r = np.sqrt(t * np.sqrt(data.d + 1))
+    model = MLP(_width(width, 4), bias=True)
+    patterns, signs = _xor_patterns(data.d)
+    params = {"W1": r * patterns, "b1": np.full(4, -r), "W2": t / r * signs}
+    return _construction("wen2023 Equation (5), generalizer", model, params, data, loss)
+
+
+def head_generalizer(
+    data: Dataset,
+    s: int,
+    width: int | None = None,
+    loss: str | Loss = "mse",
+    r: np.ndarray | None = None,
+) -> Construction:
+    """Proposition A.1: a flattest 2-MLP-Bias that sees the first s coordinates only.
+
+    The labels depend on the heads v = x[1:s], which are extreme points of R^s, and ‖x‖ = R.
+    The memorizer of the k distinct heads, W1_j = r_j (w_j, 0)/ε, b1_j = r_j (−w_j·v_j + ε)/ε,
+    W2_j = t_j/r_j, is one-hot on all x with a known head, and meets Equation (4) on each when
+    r_j² = |t_j| √(R² + 1). So it is flattest, and exact wherever the head was seen in training.
+    Printed: v_j for w_j in W1, and r² = |y_j| (R² + 1).
+    """
+    if not isinstance(s, int) or not 1 <= s <= data.d:
+        raise FlattestError(f"s must lie between 1 and d = {data.d}, not {s!r}.")
+    heads, t, norm = _heads(data, s, loss)
+    zero = t == 0
+    if r is None:
+        r = np.where(zero, SILENCE, np.sqrt(np.abs(t) * norm))
+    params = _one_hot_layer(heads.x, separate(heads.x, heads.names), r, t, data.d)
+    params["W2"] = t / r
+    model = MLP(_width(width, len(t)), bias=True)
+    return _construction("wen2023 Proposition A.1, generalizer", model, params, data, loss)
+
+
+def circle_generalizer(
+    data: Dataset,
+    width: int | None = None,
+    loss: str | Loss = "mse",
+    half_angle: float = 5e-3,
+) -> Construction:
+    """Proposition A.2: a flattest 2-MLP-Bias that follows a Lipschitz label on the unit circle.
+
+    The heads (x[1], x[2]) lie on the unit circle at sorted angles θ_i, and ‖x‖ = R. A neuron
+    relu(cos(θ − m) − cos φ) is active on the arc of half-angle φ about m.
+    - One spike for each point: an arc about θ_i of half-angle at most `half_angle`, free of other
+      points, scaled to the value c_i = √(|t_i| √(R² + 1)) at θ_i, with W2 = t_i/c_i: Equation (4).
+    - Two neurons for each gap between neighbours, about its midpoint, with nested arcs of
+      half-angle φ1 > φ2 inside the gap and opposite W2: their sum is 0 outside, and constant, set
+      to the mean of the two labels, on the inner arc. Active on no training point, they cost
+      nothing.
+    So these 3k neurons interpolate and are flattest. With gaps at most δ, labels L-Lipschitz and at
+    most Y, f is within Lδ of the label but for arcs of total length ≤ 4k · `half_angle`, where it
+    is within 2Y + Lδ: the mean squared error tends to at most L²δ² as the spikes narrow.
+
+    A spike within a gap g has slopes of order 1/g², which float64 resolves for g ≳ 0.01 only. So
+    two closer neighbours with labels of one sign share a spike about their midpoint, which has the
+    same value at both, and one of them keeps a spike for the rest of its label, of order Lg.
+
+    Equation (17) as printed does not interpolate: its neurons are active on half of the circle.
+    One neuron for each point with an arc between the midpoints would interpolate, but falls to 0 at
+    the midpoints, an error of order 1. We know of no flattest generalizer of width n.
+    """
+    if data.d < 2:
+        raise FlattestError("Proposition A.2 needs inputs with at least two coordinates.")
+    heads, t, norm = _heads(data, 2, loss)
+    if not np.allclose((heads.x**2).sum(axis=1), 1, rtol=0, atol=1e-12):
+        raise FlattestError("Proposition A.2 needs (x[1], x[2]) on the unit circle.")
+    angles = np.arctan2(heads.x[:, 1], heads.x[:, 0])
+    order = np.argsort(angles)
+    neurons, parts = bumps_and_plateaus(angles[order], t[order], norm, half_angle, SILENCE)
+    _check_resolution(neurons.rise[: len(parts)], parts)
+    model = MLP(_width(width, len(neurons.W2)), bias=True)
+    W1 = np.pad(neurons.W1, ((0, 0), (0, data.d - 2)))
+    params = {"W1": W1, "b1": neurons.b1, "W2": neurons.W2}
+    return _construction("wen2023 Proposition A.2, generalizer", model, params, data, loss)
+
+
+def sim_ln_memorizer(
+    data: Dataset,
+    epsilon: float = 1e-5,
+    width: int | None = None,
+    loss: str | Loss = "mse",
+    r: np.ndarray | None = None,
+    u: np.ndarray | None = None,
+) -> Construction:
+    """Theorem 5.1 and Proposition 5.1: a flattest 2-MLP-Sim-LN, 0 away from the training points.
+
+    The first layer is one-hot as in `memorizer`, with activation u_i at x_i, and W2_i = r_i t_i.
+    With s = ‖x'_i‖ |t_i| (`_sim_ln_constants`):
+    - s > ε/2: u = 2ε > ε, r = 1. Normalized, the layer is the unit vector e_i, whose derivative in
+      W1 is 0, so ‖∇f‖² = ‖e_i‖² = 1;
+    - 0 < s ≤ ε/2: r = √(ε/s), u = ε/r < ε. Then f = W2·e_i u/ε = t and
+      ‖∇f‖² = (r² t² ‖x'‖² + u²)/ε² = 2s/ε ≤ 1;
+    - s = 0: W2_i = 0 and u = ε · 1e-7, which costs u²/ε².
+    Each is Lemma A.12's min(1, 2s/ε). Printed: the first case begins at s > ε, where the second
+    would cost more than 1, and u = 2ε at s = 0, which costs 1 instead of 0.
+    """
+    points, t = distinct_inputs(data, loss)
+    model = MLP(_width(width, len(t)), bias=True, norm="sim_ln", epsilon=epsilon)
+    norms = np.sqrt((points.x**2).sum(axis=1) + 1)
+    right_r, right_u = _sim_ln_constants(norms * np.abs(t), epsilon)
+    r, u = right_r if r is None else r, right_u if u is None else u
+    params = _one_hot_layer(points.x, separate(points.x, points.names), u, t, data.d)
+    params["W2"] = r * t
+    return _construction("wen2023 Theorem 5.1, Sim-LN memorizer", model, params, data, loss)
+
+
+def sim_ln_generalizer(
+    data: Dataset,
+    epsilon: float = 1e-5,
+    width: int | None = None,
+    loss: str | Loss = "mse",
+    r: float | None = None,
+    u: float | None = None,
+) -> Construction:
+    """Proposition 5.2: a flattest 2-MLP-Sim-LN with four neurons that computes x[1]x[2].
+
+    The four one-hot neurons of `xor_generalizer` with activation u in place of r, and
+    W2 = r (−1)^{i+j} |t|: u = 2ε, r = 1 when √(d+1)|t| > ε/2, as in `sim_ln_memorizer`.
+    """
+    t = _xor_targets(data, loss)
+    model = MLP(_width(width, 4), bias=True, norm="sim_ln", epsilon=epsilon)
+    right_r, right_u = _sim_ln_constants(np.array([np.sqrt(data.d + 1) * t]), epsilon)
+    r, u = float(right_r[0]) if r is None else r, float(right_u[0]) if u is None else u
+    patterns, signs = _xor_patterns(data.d)
+    params = {"W1": u * patterns, "b1": np.full(4, -u), "W2": r * t * signs}
+    return _construction("wen2023 Proposition 5.2, Sim-LN generalizer", model, params, data, loss)
+
+
+def _sim_ln_constants(s: np.ndarray, epsilon: float) -> tuple[np.ndarray, np.ndarray]:
+    """(r, u) of Theorem 5.1 for s = ‖x'‖ |t|, corrected."""
+    large, zero = s > epsilon / 2, s == 0
+    r = np.where(large | zero, 1.0, np.sqrt(epsilon / np.where(large | zero, 1.0, s)))
+    return r, np.where(large, 2 * epsilon, np.where(zero, SILENCE * epsilon, epsilon / r))
+
+
+def sim_bn_optimum(
+    data: Dataset,
+    width: int | None = None,
+    loss: str | Loss = "mse",
+    scale: float = 1e6,
+) -> Construction:
+    """Lemma A.1: the four-neuron 2-MLP-Sim-BN that approaches the least sharpness, 8.
+
+    W1 and b1 are `scale` times those of `xor_generalizer` with r = 1. Pattern j has a share p_j of
+    the training points (1/4 each under Condition 1), so neuron j normalized is 1/√p_j on its
+    pattern and 0 elsewhere, and γ_j W2_j = (−1)^{i+j} |t| √p_j interpolates. |γ_j| = |W2_j| makes
+    2(‖γ‖² + ‖W2‖²) = 4 ‖γ ⊙ W2‖₁ = 4 |t| Σ √p_j, which is 8 |t| under Condition 1, the infimum.
+    The gradient with respect to W1 and b1 adds a term of order 1/scale². Printed: W2 = ½ without
+    its sign, and γ = 1, which has ‖γ ⊙ W2‖₁ = 2 but not the least ‖γ‖² + ‖W2‖².
+
+    The certificate compares with `lower_bound`, so it holds under Condition 1 only.
+    """
+    t = _xor_targets(data, loss)
+    if not scale > 0:
+        raise FlattestError(f"The scale of W1 must be positive, not {scale!r}.")
+    model = MLP(_width(width, 4), bias=True, norm="sim_bn")
+    patterns, signs = _xor_patterns(data.d)
+    share = np.array([(data.x[:, :2] == pattern[:2]).all(axis=1).mean() for pattern in patterns])
+    weight = np.sqrt(t * np.sqrt(share))
+    params = {
+        "W1": scale * patterns,
+        "b1": np.full(4, -scale),
+        "gamma": weight,
+        "W2": signs * weight,
+    }
+    return _construction(f"wen2023 Lemma A.1 at scale {scale:g}", model, params, data, loss)
+
+
+def no_bias_xor(
+    data: Dataset,
+    width: int | None = None,
+    loss: str | Loss = "mse",
+    epsilon: float = 1e-3,
+) -> Construction:
+    """Appendix A.2.4: a 2-MLP-No-Bias with four neurons that computes x[1]x[2], rescaled to be as
+    flat as it can.
+
+    W1 = ((1+ε)(−1)^i, (1−ε)(−1)^j, 0, …) and W2 = (−1)^{i+j} |t|/(2 − 2ε): at x one neuron is at 2,
+    its neighbour that shares the first sign at 2ε, and f = ±|t| (2 − 2ε)/(2 − 2ε). Rescaling
+    neuron j by b, W1 → b W1, W2 → W2/b, makes its share of the trace
+    κ (b² A_j + W2_j² B_j/b²) ≥ 2κ |W2_j| √(A_j B_j), A_j = mean relu(W1_j·x)²,
+    B_j = mean 1[W1_j·x > 0] ‖x‖²; we take the b of equality. The certificate is for this: the
+    least trace in the network's rescaling orbit. It is above the bound 4√d |t| of Theorem 4.1
+    without bias by a factor that tends to √2 as ε → 0, for ε = 0 puts half of the points on kinks.
+    """
+    t = _xor_targets(data, loss)
+    if not 0 < epsilon < 1:
+        raise FlattestError(f"The network of A.2.4 needs 0 < ε < 1, not {epsilon!r}.")
+    model = MLP(_width(width, 4))
+    patterns, signs = _xor_patterns(data.d)
+    tilt = np.ones(data.d)
+    tilt[:2] = 1 + epsilon, 1 - epsilon
+    W1, W2 = patterns * tilt, signs * t / (2 - 2 * epsilon)
+    h = data.x @ W1.T
+    A = (np.maximum(h, 0) ** 2).mean(axis=0)
+    B = ((h > 0) * (data.x**2).sum(axis=1, keepdims=True)).mean(axis=0)
+    if not (A > 0).all():
+        raise FlattestError("The network of A.2.4 needs data in which x[1] has both signs.")
+    b = (W2**2 * B / A) ** 0.25
+    params = _padded(model, {"W1": b[:, None] * W1, "W2": W2 / b}, data.d)
+    kappa = float(np.min(resolve_loss(loss).curvature(t * data.y, data.y)))
+    least = 2 * kappa * float(np.abs(W2) @ np.sqrt(A * B))
+    statement = "wen2023 A.2.4, flattest in its rescaling orbit"
+    return Construction(model, params, _certificate(statement, model, params, data, loss, least))
+
+
+def _heads(data: Dataset, s: int, loss: str | Loss) -> tuple[Points, np.ndarray, float]:
+    """The distinct heads x[1:s] with their targets, and the common norm ‖x'‖."""
+    require_dataset(data)
+    norms = np.sqrt((data.x**2).sum(axis=1) + 1)
+    if not np.allclose(norms, norms[0], rtol=1e-11, atol=0):
+        raise FlattestError("This construction needs inputs that all have the same norm.")
+    t = targets(resolve_loss(loss), data.y)
+    return *distinct(data.x[:, :s], t, f"first {s} coordinates"), norms[0]
+
+
+def _xor_targets(data: Dataset, loss: str | Loss) -> float:
+    """|t|, after checking that the data are xor data."""
+    require_dataset(data)
+    if data.d < 2 or not np.isin(data.x, [-1.0, 1.0]).all():
+        raise FlattestError("This construction needs inputs in {−1, 1}^d with d ≥ 2.")
+    t = targets(resolve_loss(loss), data.y)
+    if not np.array_equal(np.sign(t), data.x[:, 0] * data.x[:, 1]) or np.ptp(np.abs(t)) > 0:
+        raise FlattestError("This construction needs labels proportional to x[1]x[2].")
+    return float(abs(t[0]))
+
+
+def _xor_patterns(d: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows ((−1)^i, (−1)^j, 0, …) and the signs (−1)^{i+j}, for i, j ∈ {0, 1}."""
+    heads = np.array([[1.0, 1], [1, -1], [-1, 1], [-1, -1]])
+    return np.pad(heads, ((0, 0), (0, d - 2))), heads.prod(axis=1)
+
+
+def _one_hot_layer(points, by: Separation, u: np.ndarray, t: np.ndarray, d: int) -> Params:
+    """W1 and b1 with the pre-activations u_i at point i and ≤ −u_i at every other point; weights
+    on coordinates beyond the points' own, up to d, are 0."""
+    _check_resolution(by.margin / np.sqrt((points**2).sum(axis=1) + 1), t)
+    W1 = (2 * u / by.margin)[:, None] * by.w
+    b1 = u - (W1 * points).sum(axis=1)
+    return {"W1": np.pad(W1, ((0, 0), (0, d - points.shape[1]))), "b1": b1}
+
+
+def _check_resolution(margin: np.ndarray, t: np.ndarray) -> None:
+    """A pre-activation is u (1 ± 1e-16/margin), and so is the part t of the output that it makes:
+    refuse what would not interpolate to 1e-10 of the largest target."""
+    needed = RESOLUTION * np.abs(t) / (np.abs(t).max() or 1.0)
+    short = margin < needed
+    if short.any():
+        raise FlattestError(
+            f"An input stands out from the others by a relative margin of {margin[short].min():.1e}"
+            f" only, where float64 needs {needed[short].max():.0e}; remove near-duplicate inputs."
+        )
+
+
+def _width(width: int | None, needed: int) -> int:
+    if width is not None and width < needed:
+        raise FlattestError(f"This construction needs width ≥ {needed}, not {width}.")
+    return width or needed
+
+
+def _padded(model: MLP, params: Params, d: int) -> Params:
+    """Arrays of the model's shapes: further neurons have b1 = −1 and all else 0, so that they are
+    inactive, off the kink, and without gradient (without bias they are 0 altogether)."""
+    full = {}
+    for name, shape in model.shapes(d).items():
+        full[name] = np.full(shape, -1.0 if name == "b1" else 0.0)
+        full[name][tuple(slice(size) for size in params[name].shape)] = params[name]
+    return full
+
+
+def _construction(statement: str, model: MLP, params: Params, data: Dataset, loss) -> Construction:
+    params = _padded(model, params, data.d)
+    bound = lower_bound(model, data, loss).value
+    return Construction(model, params, _certificate(statement, model, params, data, loss, bound))
+
+
+def _certificate(statement: str, model: MLP, params: Params, data: Dataset, loss, least: float):
+    value = float(trace(model, params, data, loss))
+    feasible = interpolates(model, params, data, loss) and differentiable(model, params, data.x)
+    return Verdict(statement, value, least, tolerance=1e-9, feasible=feasible)

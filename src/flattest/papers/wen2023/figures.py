@@ -1,0 +1,101 @@
+"""The figures of wen2023: errors and sharpness against epochs, Figure 2b's neurons, Figure 3."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Polygon
+
+from flattest.errors import FlattestError
+from flattest.experiments.expectations import Result
+from flattest.experiments.training import Training
+from flattest.papers.wen2023.experiments import EXPERIMENTS
+
+# Okabe and Ito's palette.
+BLUE, ORANGE, GREEN, INK = "#0072B2", "#D55E00", "#009E73", "#333333"
+
+
+def curves(results: Sequence[Result]) -> Figure:
+    """Train and test error, and the sharpness with its certified bound; median and range."""
+    drawn = Figure(figsize=(9, 3.2), layout="constrained")
+    errors, sharpness = drawn.subplots(1, 2)
+    band(errors, results, "test_error", BLUE, "test error")
+    band(errors, results, "train_error", ORANGE, "train error")
+    errors.set(xscale="log", xlabel="epoch", ylabel="zero-one error", ylim=(-0.02, 0.6))
+    errors.legend(frameon=False)
+    band(sharpness, results, "sharpness", GREEN, "Tr ∇²L")
+    bound = np.median([result["bound"][-1] for result in results])
+    if np.isfinite(bound):
+        sharpness.axhline(bound, color=INK, linestyle="--", label=f"certified bound {bound:.4g}")
+    sharpness.set(xscale="log", yscale="log", xlabel="epoch", ylabel="sharpness")
+    sharpness.legend(frameon=False)
+    return drawn
+
+
+def band(ax: Axes, results: Sequence[Result], series: str, colour: str, label: str) -> None:
+    """The median over seeds as a line, their range as a band; up to the shortest run's end."""
+    length = min(len(result["epoch"]) for result in results)
+    values = np.array([result[series][:length] for result in results])
+    epoch = np.maximum(results[0]["epoch"][:length], 1)
+    ax.plot(epoch, np.median(values, axis=0), color=colour, label=label)
+    ax.fill_between(epoch, values.min(axis=0), values.max(axis=0), color=colour, alpha=0.2, lw=0)
+
+
+def neurons(results: Sequence[Result]) -> Figure:
+    """Figure 2b: the four neurons of largest norm, and the norms of W1's columns, first seed."""
+    drawn = Figure(figsize=(9, 3.2), layout="constrained")
+    table, columns = drawn.subplots(1, 2)
+    params = results[0].params
+    if params is None:
+        raise FlattestError("Figure 2b is drawn from parameters, which these runs did not keep.")
+    W1 = np.asarray(params["W1"], float)
+    table.axis("off")
+    shown = table.table(
+        cellText=[[f"{v:.3f}" for v in row] for row in largest_neurons(W1)],
+        colLabels=["W1[1]", "W1[2]", "‖W1[3:d]‖"],
+        loc="center",
+    )
+    shown.scale(1, 1.8)
+    columns.bar(np.arange(1, W1.shape[1] + 1), np.linalg.norm(W1, axis=0), color=BLUE)
+    columns.set(xlabel="input", ylabel="norm of the column of W1")
+    return drawn
+
+
+def largest_neurons(W1: np.ndarray, count: int = 4) -> np.ndarray:
+    """Rows (W1[1], W1[2], ‖W1[3:d]‖) of the neurons of largest norm, largest first."""
+    largest = W1[np.argsort(-np.linalg.norm(W1, axis=1))[:count]]
+    return np.column_stack([largest[:, :2], np.linalg.norm(largest[:, 2:], axis=1)])
+
+
+def memorizer_on_the_circle(results: Sequence[Result]) -> Figure:
+    """Figure 3: the caps in which each neuron is active, for ε from its largest value down."""
+    result = results[0]
+    drawn = Figure(figsize=(10, 3.6), layout="constrained")
+    for ax, half, covered in zip(
+        np.atleast_1d(drawn.subplots(1, len(result["half_angle"]))),
+        result["half_angle"],
+        result["covered"],
+        strict=True,
+    ):
+        _draw_circle(ax, result["angle"], half)
+        ax.set_title(f"ε = {1 - np.cos(half.max()):.1g}: {covered:.0%} of the circle", fontsize=10)
+    return drawn
+
+
+def _draw_circle(ax: Axes, angles: np.ndarray, half: np.ndarray) -> None:
+    turn = np.linspace(0, 2 * np.pi, 400)
+    ax.plot(np.cos(turn), np.sin(turn), color=INK, lw=0.8)
+    for angle, width in zip(angles, half, strict=True):
+        arc = np.linspace(angle - width, angle + width, 60)
+        cap = np.column_stack([np.cos(arc), np.sin(arc)])
+        ax.add_patch(Polygon(cap, color=BLUE, alpha=0.4, lw=0))
+    ax.plot(np.cos(angles), np.sin(angles), "o", color=ORANGE, ms=4)
+    ax.set_aspect("equal")
+    ax.axis("off")
+
+
+FIGURES = {e.name: {e.panel: curves} for e in EXPERIMENTS if isinstance(e.full.task, Training)} | {
+    "wen2023/fig2b": {"fig2b": neurons},
+    "wen2023/fig3": {"fig3": memorizer_on_the_circle},
+}

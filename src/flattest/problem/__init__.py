@@ -1,0 +1,1 @@
+"""What is trained and measured: data, networks, losses, their files and randomness."""

@@ -1,0 +1,237 @@
+"""Architectures: init and apply, frozen and hashable (wen2023, section 2)."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import jax.numpy as jnp
+import msgspec
+import numpy as np
+
+from flattest.errors import FlattestError, unknown
+from flattest.problem.activations import Activation, activation
+from flattest.problem.randomness import generator
+
+Params = dict[str, Any]
+
+
+@runtime_checkable
+class Model(Protocol):
+    """What training and measures ask of a network with one output.
+
+    `init(d, seed)` draws the parameters: a dict of float64 arrays, for d inputs.
+    `apply(params, x, train_x)` is f_θ on the rows of x, pure JAX. `train_x` holds the training
+    inputs, for networks whose output depends on them (Sim-BN); others ignore it.
+    """
+
+    def init(self, d: int, seed: int) -> Params: ...
+
+    def apply(self, params: Params, x, train_x): ...
+
+
+@dataclass(frozen=True)
+class FunctionModel:
+    """A user's own JAX functions as a model: `apply_fn(params, x)` and `init_fn(d, seed)`."""
+
+    apply_fn: Callable[[Params, Any], Any]
+    init_fn: Callable[[int, int], Params]
+    name: str = "function"
+
+    def init(self, d: int, seed: int) -> Params:
+        return self.init_fn(d, seed)
+
+    def apply(self, params: Params, x, train_x=None):
+        return self.apply_fn(params, x)
+
+
+class Init(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How parameters are drawn.
+
+    `weights`: "uniform" is U(±1/√fan-in) for weights and first-layer biases (PyTorch's default
+    for linear layers); "he" is N(0, 2/fan-in) with zero biases.
+    `scales`: pairs (name, factor) that multiply single arrays, e.g. (("W1", 0.01), ("b1", 0.01)).
+    `gamma`: Sim-BN's γ is drawn from U(±gamma). A common γ = 1 gives every neuron a squared
+    gradient of order one, so that 2η‖∇f‖² exceeds 2 at the learning rates of wen2023's Table 2
+    and the first steps diverge; a much smaller one falls into the saddle at γ = W2 = 0.
+    """
+
+    weights: Literal["uniform", "he"] = "uniform"
+    scales: tuple[tuple[str, float], ...] = ()
+    gamma: float = 0.4
+
+    def draw(self, rng: np.random.Generator, shape: tuple[int, ...], fan_in: int) -> np.ndarray:
+        if self.weights not in _DRAWS:
+            raise unknown("weight initialization", self.weights, _DRAWS)
+        return _DRAWS[self.weights](rng, shape, fan_in)
+
+    def draw_bias(self, rng: np.random.Generator, shape: tuple[int, ...], fan_in: int):
+        # He normal comes with zero biases; the uniform rule treats them as weights.
+        return self.draw(rng, shape, fan_in) * (self.weights == "uniform")
+
+
+_DRAWS = {
+    "uniform": lambda rng, shape, fan_in: rng.uniform(-1, 1, shape) / np.sqrt(fan_in),
+    "he": lambda rng, shape, fan_in: rng.normal(size=shape) * np.sqrt(2 / fan_in),
+}
+NORMS = ("sim_bn", "sim_ln")
+
+
+class MLP(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="mlp"):
+    """The networks of wen2023 and mulayoff2021, width m, with one output.
+
+    depth D, no norm: W_D σ(… W2 σ(W1 x + b1)), a bias in the first layer only (2-MLP-No-Bias,
+    2-MLP-Bias, MLP-Bias). norm "sim_bn": W2 (γ ⊙ r / s) with r = σ(W1 x + b1) and s_j the root
+    mean square of r_j over the training inputs, through which gradients flow. norm "sim_ln":
+    W2 r / max(‖r‖, ε). `output_bias` adds a scalar (mulayoff2021).
+
+    Parameters: W1 (m, d), b1 (m,), hidden W_l (m, m), last W_D (m,), gamma (m,), b_out ().
+
+    `activation_source` is filled in: the fingerprint of a registered activation, so that a spec
+    is not taken for another that only shares the activation's name.
+    """
+
+    width: int
+    depth: int = 2
+    bias: bool = False
+    activation: str = "relu"
+    norm: Literal["sim_bn", "sim_ln"] | None = None
+    output_bias: bool = False
+    epsilon: float = 1e-5
+    initialization: Init = Init()
+    activation_source: str = ""
+
+    def __post_init__(self):
+        if not _is_positive_integer(self.width):
+            raise FlattestError(f"The width must be a positive integer, not {self.width!r}.")
+        if not _is_positive_integer(self.depth) or self.depth < 2:
+            raise FlattestError(f"The depth must be an integer ≥ 2, not {self.depth!r}.")
+        if self.norm is not None and self.norm not in NORMS:
+            raise unknown("norm", self.norm, [*NORMS, "None"])
+        if self.norm is not None and self.depth != 2:
+            raise FlattestError(f"norm {self.norm!r} is defined for depth 2, not {self.depth}.")
+        if not self.epsilon > 0:
+            raise FlattestError(f"Sim-LN's epsilon must be positive, not {self.epsilon!r}.")
+        # NumPy's integers cannot be written to a spec.
+        msgspec.structs.force_setattr(self, "width", int(self.width))
+        msgspec.structs.force_setattr(self, "depth", int(self.depth))
+        self._pin_activation()
+
+    def _pin_activation(self) -> None:
+        found = activation(self.activation).fingerprint
+        if self.activation_source not in ("", found):
+            raise FlattestError(
+                f"The activation {self.activation!r} is not the one this network was made with."
+            )
+        msgspec.structs.force_setattr(self, "activation_source", found)
+
+    @property
+    def sigma(self) -> Activation:
+        return activation(self.activation)
+
+    @property
+    def homogeneity(self) -> float | None:
+        """c where W1_j, b1_j → b_j·, W2_j → b_j^{−c}· leaves a two-layer network unchanged."""
+        return self.sigma.homogeneity if self.norm is None else None
+
+    def shapes(self, d: int) -> dict[str, tuple[int, ...]]:
+        """The parameters' shapes for d inputs, in order."""
+        m = self.width
+        shapes: dict[str, tuple[int, ...]] = {"W1": (m, d)}
+        if self.bias:
+            shapes["b1"] = (m,)
+        if self.norm == "sim_bn":
+            shapes["gamma"] = (m,)
+        shapes |= {f"W{layer}": (m, m) for layer in range(2, self.depth)}
+        shapes[f"W{self.depth}"] = (m,)
+        if self.output_bias:
+            shapes["b_out"] = ()
+        return shapes
+
+    def init(self, d: int, seed: int) -> Params:
+        """Parameters drawn as `initialization` says, each from a stream of its own."""
+        if not _is_positive_integer(d):
+            raise FlattestError(f"The input dimension must be a positive integer, not {d!r}.")
+        scales = dict(self.initialization.scales)
+        shapes = self.shapes(d)
+        if extra := set(scales) - set(shapes):
+            raise unknown("parameter in init scales:", ", ".join(sorted(extra)), shapes)
+        return {
+            name: self._draw(name, shape, d, seed) * scales.get(name, 1.0)
+            for name, shape in shapes.items()
+        }
+
+    def _draw(self, name: str, shape: tuple[int, ...], d: int, seed: int) -> np.ndarray:
+        rng, rule = generator(seed, f"init/{name}"), self.initialization
+        if name == "gamma":
+            return rng.uniform(-rule.gamma, rule.gamma, shape)
+        if name == "b_out":
+            return np.asarray(rule.draw_bias(rng, shape, self.width))
+        if name == "b1":
+            return rule.draw_bias(rng, shape, d)
+        return rule.draw(rng, shape, d if name == "W1" else self.width)
+
+    def check(self, params: Params, d: int) -> None:
+        """Raises unless `params` are finite arrays of this network's shapes for d inputs."""
+        shapes = self.shapes(d)
+        if not isinstance(params, Mapping):
+            raise FlattestError(f"Parameters are a dict of arrays, not {type(params).__name__}.")
+        if set(params) != set(shapes):
+            raise FlattestError(
+                f"This network's parameters are {', '.join(shapes)}; given: {', '.join(params)}."
+            )
+        for name, shape in shapes.items():
+            if np.shape(params[name]) != shape:
+                raise FlattestError(
+                    f"Parameter {name} must have shape {shape}, not {np.shape(params[name])}."
+                )
+            if not _is_finite(params[name]):
+                raise FlattestError(f"Parameter {name} has entries that are not finite.")
+
+    def apply(self, params: Params, x, train_x=None):
+        """f_θ on the rows of x; `train_x` are the training inputs (Sim-BN's statistics)."""
+        r = self.first_layer(params, x)
+        if self.norm == "sim_bn":
+            if train_x is None:
+                raise FlattestError(
+                    "Sim-BN needs the training inputs, train_x, for its statistics."
+                )
+            r = params["gamma"] * r / _root_mean_square(self.first_layer(params, train_x))
+        elif self.norm == "sim_ln":
+            r = r / _norm_at_least(r, self.epsilon)[:, None]
+        for layer in range(2, self.depth):
+            r = self.sigma.value(r @ params[f"W{layer}"].T)
+        return r @ params[f"W{self.depth}"] + (params["b_out"] if self.output_bias else 0.0)
+
+    def first_layer(self, params: Params, x):
+        """r = σ(W1 x + b1), rows of x to rows of r."""
+        h = x @ params["W1"].T
+        return self.sigma.value(h + params["b1"] if self.bias else h)
+
+
+def predict(model: Model, params: Params, x, train_x) -> np.ndarray:
+    """f_θ on the rows of x as float64 NumPy, with parameters of any precision."""
+    exact = {name: jnp.asarray(value, jnp.float64) for name, value in params.items()}
+    return np.asarray(model.apply(exact, jnp.asarray(x), jnp.asarray(train_x)))
+
+
+def _root_mean_square(r):
+    """s_j over the training set; 1 for a neuron that is 0 on all of it, whose output is 0."""
+    square = (r**2).mean(axis=0)
+    dead = square == 0
+    return jnp.where(dead, 1.0, jnp.sqrt(jnp.where(dead, 1.0, square)))
+
+
+def _norm_at_least(r, epsilon: float):
+    """max(‖r‖, ε) for each row, with gradient 0 where ε is the larger."""
+    square = (r**2).sum(axis=1)
+    small = square <= epsilon**2
+    return jnp.where(small, epsilon, jnp.sqrt(jnp.where(small, 1.0, square)))
+
+
+def _is_finite(values) -> bool:
+    array = np.asarray(values)
+    return array.dtype.kind in "fiub" and bool(np.isfinite(array).all())
+
+
+def _is_positive_integer(value) -> bool:
+    return bool(isinstance(value, int | np.integer) and not isinstance(value, bool) and value > 0)

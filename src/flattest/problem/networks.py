@@ -1,0 +1,143 @@
+"""Networks in one file: parameters and training data as safetensors, the rest as its metadata.
+
+Such a file is self-contained: `load_network` gives back all that a certificate is about. Parameters
+from elsewhere are read by `load_params`, and `model_of` finds the architecture from their shapes.
+Nothing is ever unpickled.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+from safetensors import SafetensorError, safe_open
+
+from flattest.errors import FlattestError
+from flattest.files import present, write_tensors
+from flattest.problem.data import AnyDistribution, Dataset
+from flattest.problem.losses import MSE, Loss
+from flattest.problem.models import MLP, Params
+
+FORMAT = "flattest network 1"
+_DATA = {"data.x", "data.y"}
+
+
+@dataclass(frozen=True)
+class Network:
+    """Parameters, the architecture they belong to, and the training set and loss they are for."""
+
+    model: MLP
+    params: Params
+    data: Dataset
+    loss: Loss = MSE()
+
+
+def save_network(path: str | Path, network: Network) -> None:
+    """Writes the network to `path`, whole or not at all."""
+    network.model.check(network.params, network.data.d)
+    tensors = {k: np.asarray(v, np.float64) for k, v in network.params.items()}
+    tensors |= {"data.x": network.data.x, "data.y": network.data.y}
+    metadata = {
+        "format": FORMAT,
+        "model": _json(network.model),
+        "loss": _json(network.loss),
+        "distribution": _json(network.data.distribution),
+    }
+    write_tensors(Path(path), tensors, **metadata, digest=_digest(tensors, metadata))
+
+
+def load_network(path: str | Path) -> Network:
+    """The network that `save_network` wrote, after checking that nothing was changed since."""
+    tensors, metadata = _read(Path(path))
+    if metadata.get("format") != FORMAT:
+        raise FlattestError(
+            f"{path} was not written by flattest: say which network and data its parameters are "
+            "for, or write it with save_network."
+        )
+    if metadata.pop("digest", "") != _digest(tensors, metadata) or not tensors.keys() >= _DATA:
+        raise FlattestError(f"{path} was changed after it was written, so it certifies nothing.")
+    distribution = _parse(path, metadata, "distribution", AnyDistribution | None)
+    data = Dataset(tensors.pop("data.x"), tensors.pop("data.y"), distribution)
+    network = Network(
+        _parse(path, metadata, "model", MLP), tensors, data, _parse(path, metadata, "loss", Loss)
+    )
+    network.model.check(network.params, data.d)
+    return network
+
+
+def is_network(path: str | Path) -> bool:
+    """Whether `save_network` wrote the file, which then says what its architecture is."""
+    return _read(Path(path))[1].get("format") == FORMAT
+
+
+def load_params(path: str | Path) -> Params:
+    """The parameters W1, b1, … of any safetensors file, as float64."""
+    tensors, _ = _read(Path(path))
+    return {name: value for name, value in tensors.items() if name not in _DATA}
+
+
+def model_of(
+    params: Mapping[str, np.ndarray],
+    activation: str = "relu",
+    norm: Literal["sim_bn", "sim_ln"] | None = None,
+    epsilon: float = 1e-5,
+) -> MLP:
+    """The network whose parameters have these names and shapes.
+
+    `gamma` implies Sim-BN; what shapes do not tell (σ, Sim-LN and its ε) is given.
+    """
+    if "W1" not in params or np.ndim(params["W1"]) != 2:
+        raise FlattestError(f"Parameters need a matrix W1; given: {', '.join(params) or 'none'}.")
+    width, d = np.shape(params["W1"])
+    model = MLP(
+        width,
+        depth=max(2, sum(name.startswith("W") for name in params)),
+        bias="b1" in params,
+        activation=activation,
+        norm="sim_bn" if "gamma" in params else norm,
+        output_bias="b_out" in params,
+        epsilon=epsilon,
+    )
+    model.check(dict(params), d)
+    return model
+
+
+def _read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    present(path)
+    try:
+        with safe_open(path, framework="numpy") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            metadata = dict(file.metadata() or {})
+    except (OSError, SafetensorError, TypeError, ValueError) as error:
+        raise FlattestError(f"{path} cannot be read as safetensors: {error}.") from None
+    return {name: _float64(path, name, value) for name, value in tensors.items()}, metadata
+
+
+def _float64(path: Path, name: str, value: np.ndarray) -> np.ndarray:
+    if not np.issubdtype(value.dtype, np.floating) and not np.issubdtype(value.dtype, np.integer):
+        raise FlattestError(f"{name} in {path} is of type {value.dtype}, not real numbers.")
+    return value.astype(np.float64)
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _parse(path: str | Path, metadata: dict[str, str], field: str, kind: Any) -> Any:
+    try:
+        return msgspec.json.decode(metadata.get(field, ""), type=kind)
+    except (msgspec.DecodeError, FlattestError) as error:
+        raise FlattestError(f"The {field} in {path} cannot be read: {error}.") from None
+
+
+def _digest(tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> str:
+    parts = hashlib.blake2b(digest_size=16)
+    for name in sorted(tensors):
+        value = np.ascontiguousarray(tensors[name])
+        parts.update(f"{name}{value.shape}".encode() + value.tobytes())
+    for name in sorted(metadata):
+        parts.update(f"{name}={metadata[name]};".encode())
+    return parts.hexdigest()

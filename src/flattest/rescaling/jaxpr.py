@@ -1,0 +1,410 @@
+"""What a JAX function of (params, x) computes, read from its jaxpr: is f affine in every single
+weight on each linear piece, and which hidden units can be rescaled?
+
+The jaxpr is walked for one sample with abstract values: `Known` ones do not depend on parameters;
+`Steps` are locally constant (masks such as h > 0); `Weight` is a view of a parameter; `Hidden`
+depends on parameters and carries a unit for each entry (see `units`). Shape operations are simply
+applied to the arrays of unit numbers.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend import core
+
+from flattest.rescaling.units import FIXED, Ends, NotFollowed, Structure, Units
+
+
+@dataclass(frozen=True)
+class Known:
+    """Its value here; one that `varies` was computed from x and is another for other samples."""
+
+    value: Any
+    varies: bool = False
+
+
+@dataclass(frozen=True)
+class Steps:
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Weight:
+    """Each entry is a constant times the entry `index` of the parameter `name`."""
+
+    name: str
+    index: np.ndarray
+
+
+@dataclass(frozen=True)
+class Hidden:
+    """Affine in each single weight of the parameters `depends`, on every linear piece."""
+
+    units: np.ndarray
+    depends: frozenset[str]
+
+
+def structure_of(function: Callable, leaves: dict[str, Any], x) -> Structure:
+    """Walks the jaxpr of `function(leaves, x)` for x, a batch of one."""
+    jaxpr = jax.make_jaxpr(function)(leaves, x)
+    walk = _Walk(leaves)
+    # A dict's leaves come in the order of its sorted keys.
+    names = sorted(leaves)
+    weights = [Weight(n, np.arange(np.size(leaves[n])).reshape(np.shape(leaves[n]))) for n in names]
+    try:
+        (output,) = walk.run(jaxpr.jaxpr, jaxpr.consts, [*weights, Known(x, varies=True)])
+        walk.units.pin(walk.hidden(output).units)
+    except NotFollowed as stop:
+        return Structure(str(stop), exact=False, reason=walk.reason or str(stop))
+    if unset := [name for name in names if name not in walk.targets]:
+        return Structure(f"{unset[0]} is not used as a weight", exact=not walk.reason)
+    for name in names:
+        ends = walk.targets[name], walk.sources[name]
+        walk.units.ends[name] = Ends(*(end.reshape(np.shape(leaves[name])) for end in ends))
+    return Structure(walk.units, exact=not walk.reason, reason=walk.reason)
+
+
+@dataclass
+class _Walk:
+    leaves: dict[str, Any]
+    units: Units = field(default_factory=Units)
+    reason: str = ""
+    targets: dict[str, np.ndarray] = field(default_factory=dict)
+    sources: dict[str, np.ndarray] = field(default_factory=dict)
+    used: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def run(self, jaxpr, constants, inputs) -> list:
+        values = dict(zip(jaxpr.constvars, map(Known, constants), strict=True))
+        values |= dict(zip(jaxpr.invars, inputs, strict=True))
+
+        def read(atom):
+            return Known(atom.val) if isinstance(atom, core.Literal) else values[atom]
+
+        for equation in jaxpr.eqns:
+            outputs = self.visit(equation, [read(atom) for atom in equation.invars])
+            values.update(zip(equation.outvars, outputs, strict=True))
+        return [read(atom) for atom in jaxpr.outvars]
+
+    def visit(self, equation, inputs: list) -> list:
+        inner = equation.params.get("jaxpr") or equation.params.get("call_jaxpr")
+        name = equation.primitive.name
+        if inner is not None and name not in ("scan", "while", "cond"):
+            closed = inner if hasattr(inner, "consts") else core.ClosedJaxpr(inner, ())
+            return self.run(closed.jaxpr, closed.consts, inputs)
+        if all(isinstance(v, Known) for v in inputs):
+            return _evaluated(equation, inputs)
+        shapes = [variable.aval.shape for variable in equation.outvars]
+        if all(isinstance(v, Known | Steps) for v in inputs):
+            return [Steps(shape) for shape in shapes]
+        if (rule := RULES.get(name)) is None or len(shapes) != 1:
+            raise NotFollowed(f"its operation {name} is not known")
+        return [rule(self, equation, shapes[0], *inputs)]
+
+    def use(self, weight: Weight, targets, sources) -> None:
+        """Notes the units that each entry of a weight stands between."""
+        size = np.size(self.leaves[weight.name])
+        for ends in (self.targets, self.sources):
+            ends.setdefault(weight.name, np.zeros(size, int))
+        used = self.used.setdefault(weight.name, np.zeros(size, bool))
+        index = weight.index.ravel()
+        if used[index].any() or len(np.unique(index)) < len(index):
+            raise NotFollowed(f"{weight.name} is used more than once")
+        used[index] = True
+        self.targets[weight.name][index] = np.broadcast_to(targets, weight.index.shape).ravel()
+        self.sources[weight.name][index] = np.broadcast_to(sources, weight.index.shape).ravel()
+
+    def hidden(self, value) -> Hidden:
+        """A weight that stands alone is a bias: units of its own, fed by a constant."""
+        if isinstance(value, Hidden):
+            return value
+        if not isinstance(value, Weight):
+            raise NotFollowed("its outputs do not depend on its parameters")
+        own, inverse = np.unique(value.index, return_inverse=True)
+        units = self.units.new(own.size)
+        self.use(Weight(value.name, own), units, FIXED)
+        return Hidden(units[inverse.reshape(value.index.shape)], frozenset({value.name}))
+
+    def together(self, shape, values) -> Hidden:
+        """Entries that are added or compared scale together; constants but 0 fix them."""
+        parts = [self.hidden(v) for v in values if isinstance(v, Hidden | Weight)]
+        units = np.broadcast_to(parts[0].units, shape)
+        for part in parts[1:]:
+            self.units.tie(units, part.units)
+        for constant in (v for v in values if isinstance(v, Known | Steps)):
+            if not _is_zero(constant):
+                self.units.pin(units)
+        return Hidden(units, frozenset().union(*(part.depends for part in parts)))
+
+    def pinned(self, *values: Hidden) -> Hidden:
+        """Units that go into something that is not homogeneous."""
+        for value in values:
+            self.units.pin(value.units)
+        return Hidden(
+            np.full(np.broadcast_shapes(*(v.units.shape for v in values)), FIXED),
+            frozenset().union(*(v.depends for v in values)),
+        )
+
+    def channels(self, value: Hidden, axes: tuple[int, ...]) -> np.ndarray:
+        """One unit for each index along `axes`; positions along the others are tied to it."""
+        rest = tuple(a for a in range(value.units.ndim) if a not in axes)
+        units = value.units.transpose(*rest, *axes).reshape(
+            -1, *(value.units.shape[a] for a in axes)
+        )
+        self.units.tie(units, units[:1])
+        return units[0]
+
+
+def _evaluated(equation, inputs: list[Known]) -> list[Known]:
+    outputs = equation.primitive.bind(*(v.value for v in inputs), **equation.params)
+    values = outputs if equation.primitive.multiple_results else [outputs]
+    return [Known(v, any(known.varies for known in inputs)) for v in values]
+
+
+def _is_zero(constant: Known | Steps) -> bool:
+    """Whether it is 0 for every sample: what comes from x may be 0 for this one alone."""
+    if isinstance(constant, Steps) or constant.varies:
+        return False
+    # −∞ is what reductions and padding begin with; it takes part in no sum.
+    value = np.asarray(constant.value, float)
+    return bool(np.all((value == 0) | np.isneginf(value)))
+
+
+def _is_constant(value) -> bool:
+    return isinstance(value, Known | Steps)
+
+
+def _applied(equation, array: np.ndarray) -> np.ndarray:
+    return np.asarray(equation.primitive.bind(jnp.asarray(array), **equation.params))
+
+
+def _shape(walk: _Walk, equation, shape, value, *rest):
+    """Reshaping, transposing, broadcasting, slicing: done to the numbers of units."""
+    if isinstance(value, Weight):
+        return Weight(value.name, _applied(equation, value.index))
+    return Hidden(_applied(equation, value.units), value.depends)
+
+
+def _same(walk: _Walk, equation, shape, value, *rest):
+    """Positively homogeneous of degree 1, entry by entry."""
+    return value
+
+
+def _absolute(walk: _Walk, equation, shape, value):
+    return walk.hidden(value)
+
+
+def _convert(walk: _Walk, equation, shape, value):
+    if not jnp.issubdtype(equation.params["new_dtype"], jnp.floating):
+        return Steps(shape)
+    return value
+
+
+def _concatenate(walk: _Walk, equation, shape, *values):
+    parts = [
+        Hidden(np.full(np.shape(v.value), FIXED), frozenset())
+        if isinstance(v, Known)
+        else walk.hidden(v)
+        for v in values
+    ]
+    units = np.concatenate([p.units for p in parts], axis=equation.params["dimension"])
+    return Hidden(units, frozenset().union(*(p.depends for p in parts)))
+
+
+def _sum_or_extremum(walk: _Walk, equation, shape, *values):
+    return walk.together(shape, values)
+
+
+def _comparison(walk: _Walk, equation, shape, *values):
+    walk.together(shape, values)
+    return Steps(shape)
+
+
+def _select(walk: _Walk, equation, shape, which, *values):
+    if not _is_constant(which):
+        raise NotFollowed("it selects by a value that is not a comparison")
+    return walk.together(shape, values)
+
+
+def _product(walk: _Walk, equation, shape, one, other):
+    if _is_constant(one) or _is_constant(other):
+        value = other if _is_constant(one) else one
+        # A weight times 0 or 1 by a step is no longer one weight: let it be a bias first.
+        constant = one if _is_constant(one) else other
+        if isinstance(value, Weight) and isinstance(constant, Steps):
+            value = walk.hidden(value)
+        return _spread(value, shape)
+    if isinstance(one, Weight) and isinstance(other, Weight):
+        raise NotFollowed("it multiplies two of its parameters")
+    if isinstance(other, Hidden) and isinstance(one, Hidden):
+        return _of_two_values(walk, one, other)
+    value, weight = (one, other) if isinstance(other, Weight) else (other, one)
+    units, index = (np.broadcast_to(a, shape) for a in (value.units, weight.index))
+    return _scaled_by(walk, Hidden(units, value.depends), Weight(weight.name, index))
+
+
+def _spread(value: Weight | Hidden, shape) -> Weight | Hidden:
+    """The value after broadcasting, which jaxprs leave implicit along axes of length 1."""
+    if isinstance(value, Weight):
+        return Weight(value.name, np.broadcast_to(value.index, shape))
+    return Hidden(np.broadcast_to(value.units, shape), value.depends)
+
+
+def _of_two_values(walk: _Walk, one: Hidden, other: Hidden) -> Hidden:
+    """Still affine in each weight where the two have none in common."""
+    if common := one.depends & other.depends:
+        raise NotFollowed(f"it multiplies values that both depend on {min(common)}")
+    return walk.pinned(one, other)
+
+
+def _scaled_by(walk: _Walk, value: Hidden, weight: Weight) -> Hidden:
+    """γ ⊙ z: a weight from z to the product, wherever γ is repeated."""
+    own, inverse = np.unique(weight.index, return_inverse=True)
+    inverse = inverse.reshape(weight.index.shape)
+    source = np.zeros(own.size, int)
+    source[inverse] = value.units
+    walk.units.tie(value.units, source[inverse])
+    target = walk.units.new(own.size)
+    walk.use(Weight(weight.name, own), target, source)
+    return Hidden(target[inverse], value.depends | {weight.name})
+
+
+def _quotient(walk: _Walk, equation, shape, one, other):
+    if not _is_constant(other):
+        raise NotFollowed(
+            "it divides by a value that depends on its weights, as normalizations do; units behind "
+            "one are scale-invariant, which makes the infimum over rescalings degenerate"
+        )
+    return _spread(one, shape)
+
+
+def _reduction(walk: _Walk, equation, shape, value):
+    value, axes = walk.hidden(value), tuple(equation.params["axes"])
+    first = value.units.min(axis=axes, keepdims=True)
+    walk.units.tie(value.units, first)
+    return Hidden(first.reshape(shape), value.depends)
+
+
+def _argument(walk: _Walk, equation, shape, value):
+    _reduction(walk, equation, shape, value)
+    return Steps(shape)
+
+
+def _window(walk: _Walk, equation, shape, value, *starts):
+    """Pooling: all positions along the pooled axes scale together."""
+    value, size = walk.hidden(value), equation.params["window_dimensions"]
+    axes = tuple(a for a, s in enumerate(size) if s > 1)
+    first = value.units.min(axis=axes, keepdims=True)
+    walk.units.tie(value.units, first)
+    kept = first[tuple(slice(0, 1) if a in axes else slice(None) for a in range(first.ndim))]
+    return Hidden(np.broadcast_to(kept, shape), value.depends)
+
+
+def _smooth(walk: _Walk, equation, shape, value, *rest):
+    walk.reason = walk.reason or f"{equation.primitive.name} is not piecewise linear"
+    if not all(_is_constant(v) for v in rest):
+        raise NotFollowed(f"its operation {equation.primitive.name} takes two of its values")
+    return walk.pinned(walk.hidden(value))
+
+
+def _dot(walk: _Walk, equation, shape, one, other):
+    (left, right), (left_batch, right_batch) = equation.params["dimension_numbers"]
+    if isinstance(one, Weight) and isinstance(other, Weight):
+        raise NotFollowed("it multiplies two of its parameters")
+    if isinstance(one, Hidden) and isinstance(other, Hidden):
+        mixed = _of_two_values(walk, *(_flat_pin(walk, v) for v in (one, other)))
+        return Hidden(np.full(shape, FIXED), mixed.depends)
+    if left_batch:
+        raise NotFollowed("it multiplies batches of matrices")
+    if isinstance(other, Weight):
+        return _weighted(walk, shape, one, tuple(left), other, tuple(right), last=True)
+    if isinstance(one, Weight):
+        return _weighted(walk, shape, other, tuple(right), one, tuple(left), last=False)
+    value, axes = (one, tuple(left)) if isinstance(one, Hidden) else (other, tuple(right))
+    return _mixed(walk, shape, value, axes, last=isinstance(one, Hidden))
+
+
+def _flat_pin(walk: _Walk, value: Hidden) -> Hidden:
+    walk.units.pin(value.units)
+    return Hidden(np.full(1, FIXED), value.depends)
+
+
+def _weighted(walk: _Walk, shape, value, axes, weight: Weight, contracted, last: bool) -> Hidden:
+    """z · W over `axes` of z and `contracted` ones of W; new units stand where W's others do."""
+    if isinstance(value, Steps):
+        value = Known(np.ones(value.shape))
+    if isinstance(value, Known):
+        value = Hidden(np.full(np.shape(value.value), FIXED), frozenset())
+    source = walk.channels(value, axes)
+    free = tuple(a for a in range(weight.index.ndim) if a not in contracted)
+    index = weight.index.transpose(*free, *contracted)
+    target = walk.units.new(*index.shape[: len(free)])
+    walk.use(
+        Weight(weight.name, index), target.reshape(target.shape + (1,) * len(contracted)), source
+    )
+    ahead = len(shape) - target.ndim
+    placed = target if last else target.reshape(target.shape + (1,) * ahead)
+    return Hidden(np.broadcast_to(placed, shape), value.depends | {weight.name})
+
+
+def _mixed(walk: _Walk, shape, value: Hidden, axes, last: bool) -> Hidden:
+    """A product with a constant matrix: what it mixes scales together."""
+    first = value.units.min(axis=axes, keepdims=True)
+    walk.units.tie(value.units, first)
+    kept = first.squeeze(axes)
+    more = len(shape) - kept.ndim
+    placed = kept.reshape(kept.shape + (1,) * more) if last else kept
+    return Hidden(np.broadcast_to(placed, shape), value.depends)
+
+
+def _convolution(walk: _Walk, equation, shape, value, weight):
+    settings = equation.params
+    numbers, groups = settings["dimension_numbers"], settings["feature_group_count"]
+    if not isinstance(weight, Weight) or settings["batch_group_count"] != 1:
+        raise NotFollowed("it convolves with something that is not a parameter")
+    if _is_constant(value):
+        old = value.shape if isinstance(value, Steps) else np.shape(value.value)
+        value = Hidden(np.full(old, FIXED), frozenset())
+    source = walk.channels(value, (numbers.lhs_spec[1],)).reshape(groups, 1, -1)
+    index = weight.index.transpose(numbers.rhs_spec)
+    target = walk.units.new(index.shape[0])
+    per_group = index.shape[0] // groups
+    sources = np.broadcast_to(source, (groups, per_group, source.shape[-1]))
+    ones = (1,) * (index.ndim - 2)
+    walk.use(
+        Weight(weight.name, index),
+        target.reshape(-1, 1, *ones),
+        sources.reshape(index.shape[0], -1, *ones),
+    )
+    placed = [1] * len(shape)
+    placed[numbers.out_spec[1]] = -1
+    return Hidden(np.broadcast_to(target.reshape(placed), shape), value.depends | {weight.name})
+
+
+_SHAPES = "reshape transpose broadcast_in_dim squeeze expand_dims slice rev copy copy_p"
+_SMOOTH = (
+    "tanh logistic exp exp2 expm1 log log1p sin cos tan erf erfc sqrt rsqrt cbrt square "
+    "integer_pow pow sinh cosh atan asinh"
+)
+RULES: dict[str, Callable[..., Any]] = {
+    **dict.fromkeys(_SHAPES.split(), _shape),
+    **dict.fromkeys(_SMOOTH.split(), _smooth),
+    **dict.fromkeys(("neg", "name", "optimization_barrier"), _same),
+    **dict.fromkeys(("add", "sub", "add_any", "max", "min"), _sum_or_extremum),
+    **dict.fromkeys(("gt", "ge", "lt", "le", "eq", "ne"), _comparison),
+    **dict.fromkeys(("reduce_sum", "reduce_max", "reduce_min"), _reduction),
+    **dict.fromkeys(("argmax", "argmin"), _argument),
+    **dict.fromkeys(("reduce_window_sum", "reduce_window_max", "reduce_window_min"), _window),
+    "abs": _absolute,
+    "sign": lambda walk, equation, shape, value: Steps(shape),
+    "convert_element_type": _convert,
+    "concatenate": _concatenate,
+    "select_n": _select,
+    "mul": _product,
+    "div": _quotient,
+    "dot_general": _dot,
+    "conv_general_dilated": _convolution,
+}

@@ -1,0 +1,110 @@
+"""The flattest implementation of a function within its rescaling orbit (mulayoff2021, XI)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from flattest.evidence import Verdict
+from flattest.problem.data import Dataset
+from flattest.problem.losses import Loss
+from flattest.problem.losses import loss as resolve_loss
+from flattest.problem.models import MLP, Params, predict
+from flattest.rescaling.pencil import TARGET_GAP, Pencil, Solution, minimize_top_eigenvalue
+from flattest.rescaling.two_layer import Rescaling, check_rescalable, rescaled, rescaling_measure
+from flattest.stability.functions import require_fit
+
+STATEMENT = "least top eigenvalue over the rescaling orbit (mulayoff2021, S82 against S88)"
+
+# A neuron with W2_i = 0 is the flatter the smaller β_i is, without an optimum: its share of the
+# value is made smaller than this fraction and the rest of the problem solved exactly.
+IDLE_SHARE = 1e-12
+
+
+@dataclass(frozen=True)
+class FlattestImplementation(Rescaling):
+    """The rescaling β (`scales`) with the least λ_max, and the density matrix that proves it.
+
+    The certificate's bound is (S88) of mulayoff2021 at the density matrix `density` (n, n), which
+    no rescaling can go below. A knot exactly on a data point can leave it by rounding in `params`;
+    `value` is that of the pattern it has in the parameters given.
+    """
+
+    density: np.ndarray
+
+    @property
+    def dual(self) -> float:
+        return self.certificate.bound
+
+    @property
+    def gap(self) -> float:
+        """Relative duality gap."""
+        return self.certificate.gap
+
+
+def flattest_implementation(
+    model: MLP, params: Params, data: Dataset, loss="half_mse"
+) -> FlattestImplementation:
+    """min over β ∈ R_+^k of λ_max(∇²L(θ̃(β))) at an interpolator (S82), solved with certificate.
+
+    For any two-layer network with a homogeneous activation and no normalization, in any dimension.
+    """
+    ell = resolve_loss(loss)
+    problem = orbit_pencil(model, params, data, ell)
+    original = problem.value(np.zeros(model.width))
+    found = _best(_solve(problem), original)
+    beta = np.exp(found.s / 2)
+    return FlattestImplementation(
+        measure="top_eigenvalue",
+        scales=beta,
+        params=rescaled(model, params, beta),
+        value=found.value,
+        original=original,
+        certificate=Verdict(STATEMENT, found.value, found.dual, tolerance=1e-6),
+        density=found.density,
+    )
+
+
+rescaling_measure("top_eigenvalue")(flattest_implementation)
+
+
+def orbit_pencil(model: MLP, params: Params, data: Dataset, ell: Loss) -> Pencil:
+    """ΦᵀΦ/n of θ̃(β) at an interpolator, weighted by ℓ″, as a function of s_i = 2 log β_i.
+
+    Neuron i adds e^{c s_i} a_i a_iᵀ from W2 and e^{−s_i} times the Gram matrix of its gradients
+    with respect to (W1, b1), where a_i = σ(W1_i x_j + b1_i) over the samples j.
+    """
+    c = check_rescalable(model, params, data)
+    outputs = predict(model, params, data.x, data.x)
+    require_fit(outputs, ell.target(data.y))
+    x = data.x
+    W1, W2 = (np.asarray(params[name], float) for name in ("W1", "W2"))
+    h = x @ W1.T + (np.asarray(params["b1"], float) if model.bias else 0.0)
+    root = np.sqrt(np.asarray(ell.curvature(outputs, data.y), float) / data.n)
+    a = (np.asarray(model.sigma.value(h)) * root[:, None]).T
+    slope = (np.asarray(model.sigma.slope(h)) * root[:, None] * W2).T
+    up = a[:, :, None] * a[:, None, :]
+    down = slope[:, :, None] * slope[:, None, :] * (x @ x.T + float(model.bias))
+    fixed = np.outer(root, root) * float(model.output_bias)
+    return Pencil(fixed, up, down, c)
+
+
+def _solve(problem: Pencil) -> Solution:
+    """The minimum over the neurons with both parts; the others tend to 0, ∞ or do not matter."""
+    grows, shrinks = problem.up.any((1, 2)), problem.down.any((1, 2))
+    both = grows & shrinks
+    core = Pencil(problem.fixed, problem.up[both], problem.down[both], problem.power)
+    found = minimize_top_eigenvalue(core, TARGET_GAP)
+    s = np.zeros(len(problem.up))
+    s[both] = found.s
+    share = IDLE_SHARE * (found.value or 1.0) / max(len(problem.up), 1)
+    up, down = (part.trace(axis1=1, axis2=2) for part in (problem.up, problem.down))
+    s[grows & ~shrinks] = np.log(share / up[grows & ~shrinks]) / problem.power
+    s[shrinks & ~grows] = -np.log(share / down[shrinks & ~grows])
+    return Solution(s, problem.value(s), found.density, found.dual, found.steps)
+
+
+def _best(found: Solution, original: float) -> Solution:
+    """Never worse than β = 1, should the given parameters be optimal to the last digits."""
+    if original > found.value:
+        return found
+    return Solution(np.zeros(len(found.s)), original, found.density, found.dual, found.steps)

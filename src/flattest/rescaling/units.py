@@ -1,0 +1,212 @@
+"""Which hidden units a network's function lets us rescale, and the masses between them.
+
+A walk over a network gives every entry of every hidden value a unit, numbered from 1; 0 stands for
+what cannot be rescaled (inputs, outputs, constants). Where two entries must scale together (they
+are added, pooled, or channels of one convolution) their units are tied. Every weight entry then has
+a target and a source: rescaling what unit u gives out by β_u turns it into
+W · β_target / β_source, and its diagonal entry H of ∇²L into H · (β_source / β_target)².
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from flattest.rescaling.balancing import Balance, Coupling, balance
+
+FIXED = 0
+# Entries this small against the whole are rounding errors of either sign.
+_ROUNDING = 1e-12
+
+
+@dataclass(frozen=True)
+class Ends:
+    """Target and source unit of each entry of a weight; both broadcast to the weight's shape."""
+
+    target: np.ndarray
+    source: np.ndarray
+
+
+@dataclass
+class Units:
+    """Numbers units, collects the ties between them and the ends of every weight."""
+
+    ends: dict[str, Ends] = field(default_factory=dict)
+    _count: int = 1
+    _ties: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
+
+    def new(self, *shape: int) -> np.ndarray:
+        """Fresh units in an array of this shape."""
+        size = int(np.prod(shape))
+        self._count += size
+        return np.arange(self._count - size, self._count).reshape(shape)
+
+    def tie(self, one, other) -> None:
+        """The entries of both arrays, after broadcasting, scale together."""
+        one, other = np.broadcast_arrays(one, other)
+        self._ties.append((one.ravel(), other.ravel()))
+
+    def pin(self, units) -> None:
+        """These units cannot be rescaled."""
+        self.tie(units, FIXED)
+
+    def components(self) -> np.ndarray:
+        """For each unit, the number of the set of units it is tied to; 0 for what is fixed."""
+        pairs = [np.zeros((2, 0), int), *(np.stack(tie) for tie in self._ties)]
+        rows, columns = np.concatenate(pairs, axis=1)
+        graph = coo_array((np.ones(len(rows), np.int8), (rows, columns)), (self._count,) * 2)
+        _, found = connected_components(graph, directed=False)
+        # Numbered by first appearance, so that unit 0 is in component 0.
+        _, first, component = np.unique(found, return_index=True, return_inverse=True)
+        return np.argsort(np.argsort(first))[component]
+
+
+class NotFollowed(Exception):
+    """A network has an operation whose effect on derivatives or scales is not known."""
+
+
+@dataclass(frozen=True)
+class Structure:
+    """What a walk over a network found.
+
+    `exact`: Tr ∇²L is the trace of its Gauss–Newton part, because f is affine in every single
+    weight on each linear piece; `reason` says why not. `units` are the rescalings, or a sentence
+    why they are not known. `entries` counts the values of all layers for one sample.
+    """
+
+    units: Units | str
+    exact: bool = True
+    reason: str = ""
+    notes: tuple[str, ...] = ()
+    entries: int = 1
+
+
+@dataclass(frozen=True)
+class Flattest:
+    """The least trace over rescalings, the factor of each weight and the trace of each there.
+
+    `constant` is what no rescaling changes. `value` is an infimum; `attained` is the trace at these
+    factors, which exceeds it where a unit's mass can only be driven to 0 in the limit.
+    """
+
+    balance: Balance
+    constant: float
+    factors: dict[str, np.ndarray]
+    per_layer: dict[str, float]
+
+    @property
+    def value(self) -> float:
+        return self.balance.value + self.constant
+
+    @property
+    def lower_bound(self) -> float:
+        return self.balance.lower_bound + self.constant
+
+    @property
+    def attained(self) -> float:
+        return sum(self.per_layer.values())
+
+
+class Unbounded(Exception):
+    """Some weight that rescalings change has a negative diagonal entry."""
+
+
+def flattest(units: Units, diagonal: Mapping[str, np.ndarray]) -> Flattest:
+    """Balances the diagonal of ∇²L, given by weight, over all rescalings of `units`."""
+    component = units.components()
+    ends = {
+        name: Ends(component[end.target], component[end.source]) for name, end in units.ends.items()
+    }
+    masses = {name: _moving(diagonal[name], end) for name, end in ends.items()}
+    smallest = min(float(np.min(mass, initial=0)) for mass in masses.values())
+    if smallest < 0:
+        raise Unbounded
+    groups = _groups(ends, component.max() + 1)
+    couplings = [c for name, end in ends.items() for c in _couplings(masses[name], end, groups)]
+    found = balance(couplings)
+    beta = np.ones(component.max() + 1)
+    for name, values in found.beta.items():
+        beta[groups.members(name)] = values
+    factors = {name: beta[end.target] / beta[end.source] for name, end in ends.items()}
+    per_layer = {name: float(np.sum(diagonal[name] / factors[name] ** 2)) for name in ends}
+    constant = sum(_unmoved(diagonal[name], end) for name, end in ends.items())
+    return Flattest(found, constant, factors, per_layer)
+
+
+def _moving(entries: np.ndarray, end: Ends) -> np.ndarray:
+    """The entries that rescalings change, 0 elsewhere and where rounding made them negative."""
+    scale = np.abs(entries).max(initial=0)
+    clean = np.where((entries < 0) & (entries > -_ROUNDING * scale), 0.0, entries)
+    return np.where(end.target != end.source, clean, 0.0)
+
+
+def _unmoved(entries: np.ndarray, end: Ends) -> float:
+    """The sum of the entries that no rescaling changes.
+
+    Summed by themselves: the whole trace less what moves would have the whole's rounding error,
+    and rescalings make the whole as large as they like. So would the entries that `_moving` takes
+    for rounding errors, which are left out.
+    """
+    return float(np.sum(entries, where=end.target == end.source))
+
+
+@dataclass(frozen=True)
+class _Groups:
+    """Components that occur at one end of a weight together make a group, as balancing has it."""
+
+    of: np.ndarray
+    position: np.ndarray
+    sizes: np.ndarray
+
+    def members(self, name: str) -> np.ndarray:
+        return np.flatnonzero(self.of == int(name))
+
+
+def _groups(ends: Mapping[str, Ends], count: int) -> _Groups:
+    sides = [side for end in ends.values() for side in (end.target, end.source)]
+    pairs = [np.zeros((2, 0), int)]
+    for side in sides:
+        free = np.unique(side[side != FIXED])
+        pairs.append(np.stack([free[:-1], free[1:]]))
+    rows, columns = np.concatenate(pairs, axis=1)
+    graph = coo_array((np.ones(len(rows), np.int8), (rows, columns)), (count, count))
+    _, of = connected_components(graph, directed=False)
+    sizes = np.bincount(of)
+    order = np.argsort(of, kind="stable")
+    position = np.empty(count, int)
+    position[order] = np.arange(count) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return _Groups(of, position, sizes)
+
+
+def _couplings(mass: np.ndarray, end: Ends, groups: _Groups) -> list[Coupling]:
+    """The masses of one weight summed by component, for each pair of groups it connects."""
+    couplings = []
+    target, rows = _by_group(end.target, groups)
+    source, columns = _by_group(end.source, groups)
+    for b in np.unique(target):
+        for a in np.unique(source):
+            height, width = _size(b, groups), _size(a, groups)
+            chosen = np.broadcast_to((target == b) & (source == a), mass.shape)
+            place = np.broadcast_to(rows * width + columns, mass.shape)
+            total = np.bincount(place[chosen], mass[chosen], minlength=height * width)
+            couplings.append(Coupling(_name(b), _name(a), total.reshape(height, width)))
+    return couplings
+
+
+def _by_group(components: np.ndarray, groups: _Groups) -> tuple[np.ndarray, np.ndarray]:
+    """Group (−1 for what is fixed) and position in it."""
+    fixed = components == FIXED
+    return (
+        np.where(fixed, -1, groups.of[components]),
+        np.where(fixed, 0, groups.position[components]),
+    )
+
+
+def _size(group: int, groups: _Groups) -> int:
+    return 1 if group == -1 else int(groups.sizes[group])
+
+
+def _name(group: int) -> str | None:
+    return None if group == -1 else str(group)

@@ -1,0 +1,1 @@
+"""Runs on disk, and how they are done: store, plan, work, cluster, progress, results."""

@@ -1,0 +1,260 @@
+"""The SQLite index of a store: one row per run, with the lease of whoever is working on it.
+
+The run folders are the truth; the index makes listing fast and says who holds what. It can be
+deleted and is then rebuilt from the folders. Every operation opens its own connection, so that an
+index may be used from any thread and any process. WAL needs shared memory, so all processes that
+use one store must run on one machine (or on a file system that provides it).
+"""
+
+import contextlib
+import fcntl
+import os
+import platform
+import sqlite3
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from flattest.files import ANOTHER_STORE, StoreError, unwritable
+
+SCHEMA = 1
+STALE_AFTER = 60.0  # seconds without a heartbeat after which a lease may be taken over
+DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+
+TABLE = """
+CREATE TABLE runs (
+    key TEXT PRIMARY KEY,
+    label TEXT NOT NULL,
+    seed INTEGER NOT NULL,
+    status TEXT NOT NULL DEFAULT 'pending',
+    sentence TEXT NOT NULL DEFAULT '',
+    progress REAL NOT NULL DEFAULT 0,
+    step INTEGER NOT NULL DEFAULT 0,
+    created REAL NOT NULL,
+    started REAL,
+    finished REAL,
+    seconds REAL NOT NULL DEFAULT 0,
+    owner TEXT,
+    host TEXT,
+    pid INTEGER,
+    heartbeat REAL
+)
+"""
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """How a run stands: in its row of the index, and in its folder's record."""
+
+    status: str = "pending"
+    sentence: str = ""
+    progress: float = 0.0
+    step: int = 0
+    created: float = 0.0
+    started: float | None = None
+    finished: float | None = None
+    seconds: float = 0.0
+
+
+class Row(Standing, frozen=True, kw_only=True):
+    key: str
+    label: str
+    seed: int
+    owner: str | None = None
+    host: str | None = None
+    pid: int | None = None
+    heartbeat: float | None = None
+
+    @property
+    def held(self) -> bool:
+        """Whether a live process works on this run."""
+        if self.owner is None or time.time() - (self.heartbeat or 0) > STALE_AFTER:
+            return False
+        return self.host != platform.node() or alive(self.pid or 0)
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+class Index:
+    """The rows of `path`, which must exist; `create` makes it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.writable = os.access(path.parent, os.W_OK) and os.access(path, os.W_OK)
+        check_size(path)
+        with self.connection() as db:
+            check_schema(path, db.execute("PRAGMA user_version").fetchone()[0])
+
+    @classmethod
+    def create(cls, path: Path) -> "Index":
+        """Make the index at once or not at all; one that another process made first is kept."""
+        draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+        try:
+            with connection(draft, "mode=rwc") as db:
+                db.execute("PRAGMA journal_mode=WAL")
+                db.execute(TABLE)
+                db.execute(f"PRAGMA user_version={SCHEMA}")
+            with locked(path.parent):
+                if not path.exists():
+                    remove_logs(path)
+                    os.link(draft, path)
+        except OSError as error:
+            raise unwritable(path, error, ANOTHER_STORE) from error
+        finally:
+            draft.unlink(missing_ok=True)
+        return cls(path)
+
+    def connection(self) -> contextlib.AbstractContextManager[sqlite3.Connection]:
+        """A store that cannot be written is opened immutable: WAL needs to write beside the file.
+
+        An index that was deleted is not made here, since SQLite would make an empty one.
+        """
+        return connection(self.path, "mode=rw" if self.writable else "mode=ro&immutable=1")
+
+    def rows(self) -> list[Row]:
+        with self.connection() as db:
+            found = db.execute("SELECT * FROM runs ORDER BY label, seed, created").fetchall()
+        return [msgspec.convert(dict(row), Row) for row in found]
+
+    def row(self, key: str) -> Row | None:
+        with self.connection() as db:
+            return fetch(db, key)
+
+    def add(self, row: Row) -> None:
+        """Insert `row` unless its key is there."""
+        with self.connection() as db:
+            insert(db, row)
+
+    def lease(self, key: str, owner: str) -> bool:
+        """Take the run for `owner`; False if a live process holds it.
+
+        The transaction is immediate: of two processes that ask, one gets it.
+        """
+        host, pid, now = platform.node(), os.getpid(), time.time()
+        with self.connection() as db:
+            db.execute("BEGIN IMMEDIATE")
+            row = fetch(db, key)
+            if row is None or row.held:
+                return False
+            update(db, key, row.owner, owner=owner, host=host, pid=pid, heartbeat=now)
+            db.execute("COMMIT")
+        return True
+
+    def change(self, key: str, holder: str, /, **fields: Any) -> bool:
+        """Set `fields` of a run that `holder` owns; False if another has taken it over."""
+        with self.connection() as db:
+            return update(db, key, holder, **fields)
+
+
+def check_schema(path: Path, schema: int) -> None:
+    if schema == SCHEMA:
+        return
+    age = "a newer" if schema > SCHEMA else "an older"
+    raise StoreError(
+        f"The store {path.parent} has schema {schema}, from {age} flattest than this one, which "
+        f"uses schema {SCHEMA}: use that flattest, or another folder with --store."
+    )
+
+
+def check_size(path: Path) -> None:
+    """Refuse an empty file, which SQLite takes for a database without tables."""
+    with contextlib.suppress(FileNotFoundError):
+        if path.stat().st_size == 0:
+            raise damaged(path, "it is empty")
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Only one process at a time is in this block with this folder."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def logs(path: Path) -> list[Path]:
+    """The files that SQLite keeps beside a database in WAL mode."""
+    return [path.with_name(path.name + suffix) for suffix in ("-wal", "-shm")]
+
+
+def remove_logs(path: Path) -> None:
+    """Remove what a deleted index left; SQLite would replay its log into the new one."""
+    for log in logs(path):
+        log.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def connection(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
+    """A connection in autocommit mode, closed at the end, whose errors are StoreErrors."""
+    uri = f"{path.absolute().as_uri()}?{mode}"
+    try:
+        db = sqlite3.connect(uri, uri=True, timeout=30, isolation_level=None)
+        try:
+            db.row_factory = sqlite3.Row
+            yield db
+        finally:
+            db.close()
+    except sqlite3.Error as error:
+        gone = mode != "mode=rwc" and not path.exists()
+        raise (deleted(path) if gone else unusable(path, error)) from error
+
+
+def deleted(path: Path) -> StoreError:
+    return StoreError(
+        f"The store's index {path} was deleted while in use; "
+        "`flattest status` rebuilds it from the runs."
+    )
+
+
+def unusable(path: Path, error: sqlite3.Error) -> StoreError:
+    """What to do about an error of SQLite; the low byte of its code is the kind."""
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+    if code in DAMAGED:
+        return damaged(path, str(error))
+    return StoreError(
+        f"The store's index {path} cannot be used: {error}; check that the folder can be "
+        "written and has space, or choose another with --store."
+    )
+
+
+def damaged(path: Path, reason: str) -> StoreError:
+    files = " and ".join(log.name for log in logs(path))
+    return StoreError(
+        f"The store's index {path} is damaged ({reason}); delete it, with {files} beside it, "
+        "and the next command rebuilds it from the runs."
+    )
+
+
+def fetch(db: sqlite3.Connection, key: str) -> Row | None:
+    found = db.execute("SELECT * FROM runs WHERE key = ?", (key,)).fetchone()
+    return None if found is None else msgspec.convert(dict(found), Row)
+
+
+def insert(db: sqlite3.Connection, row: Row) -> None:
+    fields = msgspec.structs.asdict(row)
+    marks = ", ".join("?" for _ in fields)
+    db.execute(
+        f"INSERT OR IGNORE INTO runs ({', '.join(fields)}) VALUES ({marks})",
+        tuple(fields.values()),
+    )
+
+
+def update(db: sqlite3.Connection, key: str, holder: str | None, /, **fields: Any) -> bool:
+    names = ", ".join(f"{name} = ?" for name in fields)
+    done = db.execute(
+        f"UPDATE runs SET {names} WHERE key = ? AND owner IS ?", (*fields.values(), key, holder)
+    )
+    return done.rowcount == 1

@@ -1,0 +1,37 @@
+"""A user's Python file as a module, in this process and in those that work for it."""
+
+import contextlib
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+from flattest.errors import FlattestError
+
+
+def imported(path: Path) -> ModuleType:
+    """Run the file, which may import what lies beside it.
+
+    What it prints goes to the error stream: the output may be JSON.
+    """
+    path = path.absolute()
+    # A name of its own, and its folder last: a json.py there stands in for nobody's json.
+    spec = importlib.util.spec_from_file_location(f"flattest_user_file:{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise FlattestError(f"{path} cannot be imported as a Python file.")
+    module = importlib.util.module_from_spec(spec)
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))
+    # Dataclasses look their module up while it is being executed.
+    sys.modules[spec.name] = module
+    with contextlib.redirect_stdout(sys.stderr):
+        spec.loader.exec_module(module)
+    return module
+
+
+def statement(path: Path) -> str:
+    """Python text that imports the file in another process, whatever its name is."""
+    return (
+        "from pathlib import Path; from flattest.runs.user_file import imported; "
+        f"imported(Path({str(path.absolute())!a}))"
+    )

@@ -1,0 +1,1 @@
+"""Our own questions, found, run, stored and shown exactly as papers are."""

@@ -1,0 +1,1 @@
+"""Table 1 of wen2023: four architectures, two questions each"""

@@ -1,0 +1,130 @@
+"""Table 1 of wen2023: four architectures, two questions each.
+
+    flattest table1           under three minutes on two cores
+    flattest table1 --full    the paper's width and epochs
+
+Expected: no bias ✓✓ (Scenario I), bias ✗✗ (II), Sim-BN ✓✓ (I), Sim-LN ✗✓ (III).
+"""
+
+from typing import Any
+
+import msgspec
+
+from flattest.experiments.experiment import Experiment
+from flattest.experiments.training import Training
+from flattest.lab.challenge import Challenge
+from flattest.lab.setup import Setup, experiments_of
+from flattest.papers.wen2023 import experiments as wen2023
+from flattest.problem.data import CompleteXor, Xor
+from flattest.problem.models import MLP
+from flattest.training.algorithms import Phase, gd, sam
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """One architecture: what is asked, at two scales, and the paper's answers."""
+
+    title: str
+    theorem: str
+    quick: Setup
+    full: Setup
+    paper: tuple[bool, bool]
+
+
+def _phases(panel: str) -> tuple[Phase, ...]:
+    """The phases of a figure's panel, at the paper's epochs."""
+    tasks = {e.panel: e.full.task for e in wen2023.EXPERIMENTS}
+    task = tasks[panel]
+    assert isinstance(task, Training)
+    return task.phases
+
+
+def _challenge(model: MLP) -> Challenge:
+    """A search small enough for minutes; the statements challenged are for every width and d."""
+    return Challenge(distribution=Xor(12), n=60, model=model, wrong=60, steps=400)
+
+
+_NO_BIAS_CHALLENGE = _challenge(MLP(60))
+_SIM_BN_CHALLENGE = msgspec.structs.replace(
+    _challenge(MLP(60, bias=True, norm="sim_bn")), distribution=CompleteXor(12)
+)
+_QUICK_GD = (gd(0.01, weight_decay=0.05, epochs=20_000),)
+
+
+def _full(name: str, model: MLP, algorithm: str, baseline: str | None = None, **more: Any) -> Setup:
+    """A row at the paper's scale: `algorithm` and `baseline` are the panels that train it."""
+    return Setup(
+        name=name,
+        distribution=Xor(30),
+        n=100,
+        model=model,
+        algorithm=_phases(algorithm),
+        baseline=() if baseline is None else _phases(baseline),
+        **more,
+    )
+
+
+def _quick(full: Setup, **changes: Any) -> Setup:
+    """The row within minutes: what of the paper's scale is changed."""
+    return msgspec.structs.replace(full, log=wen2023.QUICK_LOG, **changes)
+
+
+_NO_BIAS = _full(
+    "no-bias", wen2023.NO_BIAS, "fig1b", "fig1a", challenge=_NO_BIAS_CHALLENGE, challenges=5
+)
+_BIAS = _full("bias", wen2023.BIAS, "fig4b", "fig4a")
+_SIM_BN = _full(
+    "sim-bn", wen2023.SIM_BN, "fig2a", challenge=_SIM_BN_CHALLENGE, seeds=2, challenges=5
+)
+_SIM_LN = _full("sim-ln", wen2023.SIM_LN, "fig6b")
+
+ROWS = (
+    Row(
+        title="2-layer without bias",
+        theorem="Theorem 3.1",
+        paper=(True, True),
+        full=_NO_BIAS,
+        quick=_quick(
+            _NO_BIAS,
+            algorithm=(sam(0.01, 0.05, epochs=5_000),),
+            baseline=_QUICK_GD,
+            challenges=2,
+        ),
+    ),
+    Row(
+        title="2-layer with bias",
+        theorem="Theorem 4.1",
+        paper=(False, False),
+        full=_BIAS,
+        quick=_quick(_BIAS, algorithm=(sam(0.01, 0.05, epochs=20_000),), baseline=_QUICK_GD),
+    ),
+    Row(
+        title="2-layer with simplified BatchNorm",
+        theorem="Theorem 3.2",
+        paper=(True, True),
+        full=_SIM_BN,
+        quick=_quick(
+            _SIM_BN,
+            model=msgspec.structs.replace(wen2023.SIM_BN, width=100),
+            algorithm=(sam(0.005, 0.1, epochs=2_000),),
+            seeds=5,
+            challenges=2,
+        ),
+    ),
+    Row(
+        title="2-layer with simplified LayerNorm",
+        theorem="Theorem 5.1",
+        paper=(False, True),
+        full=_SIM_LN,
+        quick=_quick(_SIM_LN),
+    ),
+)
+
+
+def roles(row: Row) -> dict[str, Experiment]:
+    """The experiments behind a row, by role."""
+    flattest, algorithm = row.paper
+    expected = {"challenge": flattest, "algorithm": algorithm, "baseline": True}
+    return experiments_of(row.quick, row.full, "table1", expected)
+
+
+EXPERIMENTS = tuple(e for row in ROWS for e in roles(row).values())

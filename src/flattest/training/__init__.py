@@ -1,0 +1,1 @@
+"""Training: algorithms as phases, one signature, two engines."""

@@ -1,0 +1,165 @@
+"""Checkpoints: one self-verifying file each, written atomically, the last two kept.
+
+A checkpoint is a safetensors file that holds the parameters and the series so far, and in its
+metadata, as JSON, where the run stands and of which run it is. Its name is
+`SEQUENCE-CHECKSUM.safetensors`: a truncated or altered file no longer matches its name.
+"""
+
+import hashlib
+import json
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from safetensors.numpy import load as load_tensors
+from safetensors.numpy import save as save_tensors
+
+from flattest.errors import FlattestError
+from flattest.files import write_bytes
+from flattest.problem.data import Dataset
+from flattest.problem.models import Model, Params, predict
+from flattest.training.algorithms import Phase
+from flattest.training.state import ENGINE_VERSION, State
+
+_SUFFIX = ".safetensors"
+_NAME = re.compile(rf"[0-9]+-[0-9a-f]+{re.escape(_SUFFIX)}")
+_KEPT = 2
+_COUNTERS = ("epoch", "step", "phase", "phase_epoch", "changed", "halt")
+
+
+class _Standing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The metadata of a checkpoint."""
+
+    identity: dict[str, str]
+    counters: dict[str, Any]
+    seconds: float
+
+
+@dataclass(frozen=True, eq=False)
+class Saved:
+    """A run as a checkpoint has it."""
+
+    state: State
+    series: dict[str, np.ndarray]
+    seconds: float
+
+
+@dataclass
+class Checkpoints:
+    """The checkpoints of one run in `folder`, due every `every` seconds."""
+
+    folder: Path
+    identity: dict[str, str]
+    every: float = 10.0
+    notes: list[str] = field(default_factory=list)
+    _last: float = field(default_factory=time.monotonic)
+
+    def load(self) -> Saved | None:
+        """The newest checkpoint that is whole; those that are damaged are named in `notes`."""
+        for path in reversed(self._files()):
+            try:
+                return self._read(path)
+            except _Damaged as error:
+                self.notes.append(f"Checkpoint {path.name} is damaged ({error}): passed over.")
+        return None
+
+    @property
+    def is_due(self) -> bool:
+        return time.monotonic() - self._last >= self.every
+
+    def save(self, saved: Saved) -> None:
+        """Write a checkpoint, then remove all but it and the one before."""
+        files = self._files()
+        sequence = int(files[-1].name.split("-")[0]) + 1 if files else 0
+        data = _encode(saved, self.identity)
+        write_bytes(self.folder / f"{sequence:06d}-{_checksum(data)}{_SUFFIX}", data)
+        sound = [path for path in files if _matches(path)]
+        for path in set(files) - set(sound[1 - _KEPT :]):
+            path.unlink(missing_ok=True)
+        for leftover in self.folder.glob(".*.tmp"):
+            leftover.unlink(missing_ok=True)
+        self._last = time.monotonic()
+
+    def _files(self) -> list[Path]:
+        return sorted(path for path in self.folder.glob("*") if _NAME.fullmatch(path.name))
+
+    def _read(self, path: Path) -> Saved:
+        data = path.read_bytes()
+        if path.name.removesuffix(_SUFFIX).split("-")[1] != _checksum(data):
+            raise _Damaged("its checksum does not match")
+        standing, arrays = _decode(data)
+        _require_same_run(self.folder, standing.identity, self.identity)
+        parts: dict[str, dict[str, np.ndarray]] = {"params": {}, "series": {}}
+        for name, value in arrays.items():
+            part, _, key = name.partition("/")
+            parts[part][key] = value
+        return Saved(State(parts["params"], **standing.counters), parts["series"], standing.seconds)
+
+
+class _Damaged(Exception):
+    """A checkpoint that is not what was written."""
+
+
+def identity(
+    model: Model, data: Dataset, phases: list[Phase], params: Params, **settings: Any
+) -> dict[str, str]:
+    """What decides a run's bits, by name, each as a short text or a checksum.
+
+    A model is known by its spec, where it has one, and by its outputs at the start: a name does not
+    tell what a user's own network or activation computes.
+    """
+    spec = _text(model) if isinstance(model, msgspec.Struct) else type(model).__name__
+    return {
+        "model": f"{spec} {_checksum_of(predict(model, params, data.x, data.x))}",
+        "engine version": str(ENGINE_VERSION),
+        "data": _checksum_of(data.x, data.y),
+        "phases": _text(phases),
+        "initial parameters": _checksum_of(*params.values()),
+        **{name: _text(value) for name, value in settings.items()},
+    }
+
+
+def _require_same_run(folder: Path, found: dict[str, str], expected: dict[str, str]) -> None:
+    differing = [name for name in expected if found.get(name) != expected[name]]
+    if differing:
+        raise FlattestError(
+            f"The checkpoints in {folder} belong to another run, which differs in "
+            f"{', '.join(differing)}; choose another folder or delete this one."
+        )
+
+
+def _encode(saved: Saved, run: dict[str, str]) -> bytes:
+    state = saved.state
+    standing = _Standing(run, {name: getattr(state, name) for name in _COUNTERS}, saved.seconds)
+    arrays = {f"params/{name}": value for name, value in state.params.items()}
+    arrays |= {f"series/{name}": value for name, value in saved.series.items()}
+    arrays = {name: np.array(value, order="C") for name, value in arrays.items()}
+    return save_tensors(arrays, metadata={"standing": msgspec.json.encode(standing).decode()})
+
+
+def _decode(data: bytes) -> tuple[_Standing, Mapping[str, np.ndarray]]:
+    header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    standing = msgspec.json.decode(header["__metadata__"]["standing"], type=_Standing)
+    return standing, load_tensors(data)
+
+
+def _matches(path: Path) -> bool:
+    return path.name.removesuffix(_SUFFIX).split("-")[1] == _checksum(path.read_bytes())
+
+
+def _checksum(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
+def _checksum_of(*arrays: Any) -> str:
+    parts = [np.ascontiguousarray(array) for array in arrays]
+    return _checksum(b"".join(f"{a.shape}{a.dtype}".encode() + a.tobytes() for a in parts))
+
+
+def _text(value: Any) -> str:
+    return msgspec.json.encode(value, order="sorted").decode()

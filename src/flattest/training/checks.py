@@ -1,0 +1,75 @@
+"""What a run refuses before it begins, each in one sentence."""
+
+from collections.abc import Iterable, Sequence
+
+import jax.numpy as jnp
+import numpy as np
+
+from flattest.errors import FlattestError, unknown
+from flattest.problem.data import Dataset, require_dataset
+from flattest.problem.losses import Logistic, Loss
+from flattest.problem.models import MLP, Model, Params
+from flattest.training.algorithms import Phase
+
+DTYPES = ("float32", "float64")
+
+
+def checked_seed(seed: int) -> int:
+    if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or seed < 0:
+        raise FlattestError(f"The seed must be a non-negative integer, not {seed!r}.")
+    return int(seed)
+
+
+def checked_dtype(dtype: str) -> str:
+    if dtype not in DTYPES:
+        raise unknown("dtype", dtype, DTYPES)
+    return dtype
+
+
+def check_kinds(model: Model, data: Dataset) -> None:
+    if not isinstance(model, Model):
+        raise FlattestError(f"A model has init and apply, as MLP and FunctionModel; not {model!r}.")
+    require_dataset(data)
+
+
+def as_list(phases: Phase | Iterable[Phase]) -> list[Phase]:
+    return [phases] if isinstance(phases, Phase) else list(phases)
+
+
+def checked_phases(phases: Phase | Sequence[Phase], data: Dataset, loss: Loss) -> list[Phase]:
+    phases = as_list(phases)
+    if not phases:
+        raise FlattestError("There is nothing to train: give at least one phase.")
+    for phase in phases:
+        if not isinstance(phase, Phase):
+            raise FlattestError(f"A phase is made by gd, sgd or sam; {phase!r} is none.")
+        phase.check(data.n)
+        if phase.label_noise > 0 and isinstance(loss, Logistic):
+            raise FlattestError("Label noise y ± σ is defined for the squared losses only.")
+    return phases
+
+
+def check_params(model: Model, params: Params, data: Dataset, phases: Sequence[Phase]) -> None:
+    """Raises unless the network can be evaluated on the data from finite parameters."""
+    if isinstance(model, MLP):
+        model.check(params, data.d)
+    for name, value in params.items():
+        if not np.isfinite(np.asarray(value)).all():
+            raise FlattestError(f"Parameter {name} has entries that are not finite.")
+    if any(phase.project is not None for phase in phases) and "W1" not in params:
+        raise FlattestError("The projection needs a first layer named W1 (and b1).")
+    if not isinstance(model, MLP):
+        _check_outputs(model, params, data)
+
+
+def _check_outputs(model: Model, params: Params, data: Dataset) -> None:
+    try:
+        f = model.apply({k: jnp.asarray(v) for k, v in params.items()}, data.x, data.x)
+    except (TypeError, ValueError) as error:
+        raise FlattestError(
+            f"The model cannot be applied to {data.d} inputs with these parameters: {error}"
+        ) from error
+    if np.shape(f) != (data.n,):
+        raise FlattestError(
+            f"The model must give one output a point, shape ({data.n},), not {np.shape(f)}."
+        )

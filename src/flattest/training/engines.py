@@ -1,0 +1,33 @@
+"""The two engines by name, and which of them a run gets."""
+
+from collections.abc import Callable, Sequence
+from typing import Literal, get_args
+
+from flattest.errors import FlattestError, unknown
+from flattest.problem.losses import Loss
+from flattest.problem.models import Model
+from flattest.training import fused, loop
+from flattest.training.algorithms import Phase
+from flattest.training.state import Problem, State
+
+Backend = Literal["auto", "jax", "fused"]
+
+ENGINES: dict[str, Callable[[Problem, Phase, State, int], State]] = {
+    "jax": loop.advance,
+    "fused": fused.advance,
+}
+
+
+def choose(backend: str, model: Model, loss: Loss, phases: Sequence[Phase]) -> tuple[str, str]:
+    """The engine's name, and why it is not the fused one ("" where it is)."""
+    if backend not in get_args(Backend):
+        raise unknown("backend", backend, get_args(Backend))
+    if backend == "jax":
+        return "jax", "The JAX engine was asked for."
+    refusals = (fused.supports(model, loss, phase) for phase in phases)
+    reason = next((why for why in refusals if why is not None), None)
+    if reason is None:
+        return "fused", ""
+    if backend == "fused":
+        raise FlattestError(f"{reason} Use backend='auto' or 'jax'.")
+    return "jax", reason

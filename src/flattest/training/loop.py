@@ -1,0 +1,300 @@
+"""The reference engine: any model, any loss, any algorithm, as one jitted JAX loop."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from flattest.training.algorithms import Phase
+from flattest.training.order import label_noise_signs, sample_order
+from flattest.training.state import Halt, Problem, State
+
+# Draws handed to one call of the compiled loop: enough to hide its dispatch, little memory.
+_DRAWS_AT_ONCE = 200_000
+_HALTS: tuple[Halt | None, ...] = (None, "stopped", "diverged")
+_STOPPED, _DIVERGED = 1, 2
+
+
+class _Shape(NamedTuple):
+    """What of a phase decides the compiled code."""
+
+    batch: int | None
+    micro_batch: int | None
+    ascent: str | None
+    label_noise: bool
+    project: bool
+    conditions: bool
+
+
+class _Numbers(NamedTuple):
+    """What of a phase is data to the compiled code."""
+
+    lr: Any
+    rho: Any
+    weight_decay: Any
+    label_noise: Any
+    warmup: Any
+    change_below: Any
+    change_factor: Any
+    radius: Any
+    stop_loss: Any
+
+
+class _Carry(NamedTuple):
+    """The loop's variables; `bad_step` counts the updates before the first infinite output."""
+
+    params: dict
+    epochs: Any
+    changed: Any
+    halt: Any
+    bad_step: Any
+
+
+def advance(problem: Problem, phase: Phase, state: State, epochs: int) -> State:
+    """The state after `epochs` more epochs of the phase, or at the epoch that halted it."""
+    while epochs > 0 and state.halt is None:
+        count = min(epochs, _epochs_at_once(problem.data.n))
+        state = _advance_chunk(problem, phase, state, count)
+        epochs -= count
+    return state
+
+
+def advance_many(
+    problems: Sequence[Problem],
+    phases: Sequence[Phase],
+    states: Sequence[State],
+    epochs: Sequence[int],
+) -> list[State]:
+    """`advance` for several runs at once, vectorized.
+
+    The runs share the model, the loss, the data's shape and the phases' shape; seeds, data, step
+    sizes and all other numbers may differ, and so may the epochs they are at.
+    """
+    states, left = list(states), list(epochs)
+    while any(count > 0 and state.halt is None for count, state in zip(left, states, strict=True)):
+        chunk = _epochs_at_once(problems[0].data.n * len(problems))
+        counts = [
+            min(count, chunk) if state.halt is None else 0
+            for count, state in zip(left, states, strict=True)
+        ]
+        states = _advance_chunks(problems, phases, states, counts, chunk)
+        left = [count - done for count, done in zip(left, counts, strict=True)]
+    return states
+
+
+def same_shape(a: Phase, b: Phase) -> bool:
+    """Whether two phases run the same compiled code."""
+    return _shape(a) == _shape(b)
+
+
+def _epochs_at_once(draws: int) -> int:
+    return max(1, min(1000, _DRAWS_AT_ONCE // draws))
+
+
+def _advance_chunk(problem: Problem, phase: Phase, state: State, count: int) -> State:
+    inputs = _inputs(problem, phase, state, count, _epochs_at_once(problem.data.n))
+    carry = _run(problem.model, problem.loss, _shape(phase), *inputs)
+    return _unpack(problem, phase, state, jax.device_get(carry))
+
+
+def _advance_chunks(problems, phases, states, counts, chunk) -> list[State]:
+    rows = [
+        _inputs(problem, phase, state, count, chunk)
+        for problem, phase, state, count in zip(problems, phases, states, counts, strict=True)
+    ]
+    stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *rows)
+    run = _run_many(problems[0].model, problems[0].loss, _shape(phases[0]), *stacked)
+    carry = jax.device_get(run)
+    after = list(states)
+    for i, count in enumerate(counts):
+        if count > 0:  # the others only rode along
+            own = jax.tree.map(lambda leaf, i=i: leaf[i], carry)
+            after[i] = _unpack(problems[i], phases[i], states[i], own)
+    return after
+
+
+def _shape(phase: Phase) -> _Shape:
+    return _Shape(
+        phase.batch,
+        phase.micro_batch,
+        phase.ascent if phase.rho > 0 else None,
+        phase.label_noise > 0,
+        phase.project is not None,
+        phase.step_change is not None or phase.stop_loss is not None,
+    )
+
+
+def _numbers(phase: Phase) -> _Numbers:
+    change = phase.step_change
+    return _Numbers(
+        lr=np.float64(phase.lr),
+        rho=np.float64(phase.rho),
+        weight_decay=np.float64(phase.weight_decay),
+        label_noise=np.float64(phase.label_noise),
+        warmup=np.float64(max(1, phase.warmup)),
+        change_below=np.float64(-np.inf if change is None else change.below),
+        change_factor=np.float64(1 if change is None else change.factor),
+        radius=np.float64(np.inf if phase.project is None else phase.project),
+        stop_loss=np.float64(-np.inf if phase.stop_loss is None else phase.stop_loss),
+    )
+
+
+def _inputs(problem: Problem, phase: Phase, state: State, count: int, chunk: int) -> tuple:
+    """Arguments of the compiled loop; order and signs are padded to `chunk` epochs."""
+    data, dtype = problem.data, state.dtype
+    order = np.zeros((chunk, data.n), np.int32)
+    if phase.batch is None:
+        order[:] = np.arange(data.n)
+    else:
+        order[:count] = sample_order(problem.seed, state.epoch, count, data.n, phase.replacement)
+    signs = np.zeros((chunk, data.n if phase.label_noise > 0 else 0), dtype)
+    if phase.label_noise > 0:
+        signs[:count] = label_noise_signs(problem.seed, state.epoch, count, data.n)
+    x, y = data.x.astype(dtype), data.y.astype(dtype)
+    at = np.int64(state.phase_epoch), np.bool_(state.changed), np.int64(count)
+    return state.params, x, y, _numbers(phase), order, signs, *at
+
+
+def _unpack(problem: Problem, phase: Phase, state: State, carry: _Carry) -> State:
+    done = int(carry.epochs)
+    step = state.step + done * phase.steps_per_epoch(problem.data.n)
+    halt = _HALTS[int(carry.halt)]
+    return replace(
+        state,
+        params={name: np.asarray(value) for name, value in carry.params.items()},
+        epoch=state.epoch + done,
+        step=step + int(carry.bad_step) if halt == "diverged" else step,
+        phase_epoch=state.phase_epoch + done,
+        changed=bool(carry.changed),
+        halt=halt,
+    )
+
+
+def _run_epochs(
+    model, loss, shape, params, x, y, numbers, order, signs, phase_epoch, changed, count
+) -> _Carry:
+    """`count` epochs of one kind of phase: the code that is compiled."""
+    slots, mean, share = _layout(len(x), shape)
+    steps = len(slots)
+
+    def epoch(carry: _Carry) -> _Carry:
+        t = (phase_epoch + carry.epochs) * steps + jnp.arange(steps)
+        rates = numbers.lr * jnp.minimum(1, (t + 1) / numbers.warmup)
+        rates = jnp.where(carry.changed, rates * numbers.change_factor, rates)
+        at = order[carry.epochs][slots]
+        targets = y[at]
+        if shape.label_noise:
+            noise = numbers.label_noise.astype(y.dtype) * signs[carry.epochs][slots]
+            targets = targets + noise
+        batches = x[at], targets, mean, share, rates.astype(y.dtype)
+        one_step = partial(_step, model, loss, shape, numbers, x)
+        after, finite = lax.scan(one_step, carry.params, batches)
+        return _close_epoch(model, loss, shape, numbers, x, y, carry, after, finite)
+
+    start = _Carry(params, jnp.int64(0), changed, jnp.int32(0), jnp.int64(0))
+    return lax.while_loop(lambda c: (c.epochs < count) & (c.halt == 0), epoch, start)
+
+
+_run = jax.jit(_run_epochs, static_argnums=(0, 1, 2))
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2))
+def _run_many(model, loss, shape, *stacked) -> _Carry:
+    return jax.vmap(partial(_run_epochs, model, loss, shape))(*stacked)
+
+
+def _close_epoch(model, loss, shape, numbers, x, y, before: _Carry, after, finite) -> _Carry:
+    """The carry after an epoch: an epoch that diverged is dropped, conditions are looked at."""
+    intact = _all_finite(after)
+    diverged = ~(finite.all() & intact)
+    bad_step = jnp.where(finite.all(), finite.size, jnp.argmin(finite))
+    changed, stopped = before.changed, False
+    if shape.conditions:
+        value = loss.value(model.apply(after, x, x), y).mean()
+        changed = before.changed | (value < numbers.change_below)
+        stopped = value <= numbers.stop_loss
+    halt = jnp.where(diverged, _DIVERGED, jnp.where(stopped, _STOPPED, 0)).astype(jnp.int32)
+    return _Carry(
+        jax.tree.map(lambda old, new: jnp.where(diverged, old, new), before.params, after),
+        before.epochs + ~diverged,
+        jnp.where(diverged, before.changed, changed),
+        halt,
+        bad_step.astype(jnp.int64),
+    )
+
+
+def _step(model, loss, shape, numbers, train_x, params, batch):
+    """One update; also whether the network's output on the batch was finite before it."""
+    x, y, mean, share, rate = batch
+
+    def gradient(at, x, y, mean):
+        def batch_loss(theta):
+            f = model.apply(theta, x, train_x)
+            return (mean.astype(f.dtype) * loss.value(f, y)).sum(), f
+
+        return jax.grad(batch_loss, has_aux=True)(at)
+
+    def micro_batch(x, y, mean):
+        g, f = gradient(params, x, y, mean)
+        if shape.ascent is not None:
+            climb = _climb(shape.ascent, numbers.rho.astype(f.dtype), g)
+            above = jax.tree.map(lambda p, u: p + climb * u, params, g)
+            g, _ = gradient(above, x, y, mean)
+        return g, jnp.isfinite(f).all()
+
+    if len(share) == 1:
+        g, finite = micro_batch(x[0], y[0], mean[0])
+    else:
+        parts, finite = jax.vmap(micro_batch)(x, y, mean)
+        g = jax.tree.map(lambda part: jnp.tensordot(share.astype(part.dtype), part, 1), parts)
+    decay = numbers.weight_decay.astype(rate.dtype)
+    params = jax.tree.map(lambda p, u: p - rate * (u + decay * p), params, g)
+    return _project(shape, numbers, params), finite.all()
+
+
+def _climb(ascent: str, rho, g):
+    """The factor c in ε = c g; 0 where g = 0, or so small that its square is."""
+    if ascent == "unnormalized":
+        return rho
+    norm = _norm(g.values())
+    return jnp.where(norm > 0, rho / jnp.where(norm > 0, norm, 1), 0)
+
+
+def _project(shape: _Shape, numbers: _Numbers, params):
+    if not shape.project:
+        return params
+    layer = {name: params[name] for name in ("W1", "b1") if name in params}
+    norm, radius = _norm(layer.values()), numbers.radius.astype(params["W1"].dtype)
+    scale = jnp.where(norm > radius, radius / jnp.where(norm > 0, norm, 1), 1)
+    return params | {name: scale * value for name, value in layer.items()}
+
+
+def _norm(arrays):
+    return jnp.sqrt(sum(jnp.vdot(a, a) for a in arrays))
+
+
+def _all_finite(params):
+    return jnp.array([jnp.isfinite(value).all() for value in params.values()]).all()
+
+
+def _layout(n: int, shape: _Shape) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """How an epoch's n draws fill steps × micro-batches × samples.
+
+    Returns the draw in each slot (0 where empty), its weight in its micro-batch's mean, and each
+    micro-batch's share of its batch.
+    """
+    batch = n if shape.batch is None else shape.batch
+    m = batch if shape.micro_batch is None else shape.micro_batch
+    steps, parts = -(-n // batch), -(-batch // m)
+    within = np.arange(parts * m).reshape(parts, m)
+    draw = np.arange(steps)[:, None, None] * batch + within
+    used = (within < batch) & (draw < n)
+    size = used.sum(axis=2)
+    mean = used / np.maximum(size, 1)[:, :, None]
+    share = size / size.sum(axis=1, keepdims=True)
+    return np.where(used, draw, 0), mean, share

@@ -1,0 +1,57 @@
+"""What both engines take and give: the problem, and where a run stands at an epoch's end."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from flattest.problem.data import Dataset
+from flattest.problem.losses import Loss
+from flattest.problem.models import Model
+
+# Part of every run's key. Raise it when a change of the code changes the numbers of a run.
+ENGINE_VERSION = 2
+
+Halt = Literal["stopped", "diverged"]
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """What is trained. `seed` keys the sample order and the label noise together with the epoch."""
+
+    model: Model
+    data: Dataset
+    loss: Loss
+    seed: int
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """Where a run stands, always at the end of an epoch.
+
+    params: arrays in the run's precision, which is theirs. epoch, step: done in the whole run;
+    phase_epoch: done in the current phase (warm-up counts from there), the phase's index being
+    `phase`. changed: whether the phase's step change has happened. halt: why the engine returned
+    early, "stopped" (the loss reached `stop_loss`) or "diverged".
+
+    A diverged epoch is not applied: params and the epochs are those at its start, and `step` is
+    the number of updates done when the network's output on a batch, or at the end of the epoch a
+    parameter, was first not finite.
+
+    Engines have one entry point, `advance(problem, phase, state, epochs) -> State`. What it
+    computes depends on the arguments only, so that any way to cut a phase into calls gives the
+    same bits.
+    """
+
+    params: dict[str, np.ndarray]
+    epoch: int = 0
+    step: int = 0
+    phase: int = 0
+    phase_epoch: int = 0
+    changed: bool = False
+    halt: Halt | None = None
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The run's precision."""
+        return next(iter(self.params.values())).dtype

@@ -1,0 +1,604 @@
+"""Measuring PyTorch modules: exact, invariant under rescaling, and without harm to the module."""
+
+import copy
+import json
+import sys
+
+import numpy as np
+import pytest
+
+import flattest as ft
+from flattest.errors import FlattestError
+from support import cases
+
+pytestmark = [
+    pytest.mark.peer,
+    pytest.mark.filterwarnings("ignore:.*torch.jit.script"),
+    pytest.mark.filterwarnings("ignore:Full backward hook is firing"),
+]
+torch = pytest.importorskip("torch", exc_type=ImportError)
+nn, F = torch.nn, torch.nn.functional
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """At these sizes threads only wait for each other."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+from support.twins import PLAIN, twin  # noqa: E402
+
+
+class Residual(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 6), nn.Linear(6, 2)
+        self.up, self.down = nn.Linear(6, 5), nn.Linear(5, 6)
+
+    def forward(self, x):
+        h = F.relu(self.first(x))
+        out = self.down(F.leaky_relu(self.up(h), 0.1))
+        out += h
+        return self.last(torch.relu(out))
+
+
+class Convolutional(nn.Module):
+    """Groups, strides, batch norm, both kinds of pooling, in-place activations, a flatten."""
+
+    def __init__(self):
+        super().__init__()
+        self.c1, self.norm = nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4)
+        self.c2 = nn.Conv2d(4, 6, 2, groups=2, stride=(2, 1))
+        self.last = nn.Linear(24, 3)
+        with torch.no_grad():
+            self.norm.running_mean.normal_()
+            self.norm.running_var.uniform_(0.5, 2)
+            self.norm.weight.normal_()
+
+    def forward(self, x):
+        h = F.avg_pool2d(F.relu(self.norm(self.c1(x)), inplace=True), 2)
+        h = F.max_pool2d(self.c2(h).relu_(), (1, 2), stride=1)
+        return self.last(h.view(h.size(0), -1))
+
+
+def mlp(*widths, activation=nn.ReLU):
+    layers = [
+        part
+        for a, b in zip(widths[:-1], widths[1:], strict=True)
+        for part in (nn.Linear(a, b), activation())
+    ]
+    return nn.Sequential(*layers[:-1])
+
+
+def one_activation():
+    """ReLU6 is not homogeneous: no unit before it can be rescaled."""
+    bounded = nn.ReLU6()
+    module = mlp(4, 5, 5, 5, 1)
+    module[3] = module[5] = bounded
+    with torch.no_grad():
+        for p in module.parameters():
+            p *= 5
+    return module
+
+
+def image_case(n=10):
+    return Convolutional().eval(), torch.randn(n, 1, 8, 8), torch.randint(0, 3, (n,))
+
+
+def vector_case(module, outputs=1, n=12):
+    return module, torch.randn(n, 4), torch.randn(n, outputs)
+
+
+NETWORKS = {
+    "4-layer": lambda: (*vector_case(mlp(4, 6, 6, 5, 1)), nn.MSELoss()),
+    "residual": lambda: (*vector_case(Residual(), 2), nn.MSELoss()),
+    "convolutional": lambda: (*image_case(), nn.CrossEntropyLoss(label_smoothing=0.1)),
+    "sequence": lambda: (
+        nn.Sequential(nn.Conv1d(2, 4, 3, padding="same", padding_mode="circular", dilation=2))
+        .append(nn.ReLU(inplace=True))
+        .append(nn.AdaptiveAvgPool1d(3))
+        .append(nn.Linear(3, 2, bias=True))
+        .append(nn.Flatten())
+        .append(nn.Linear(8, 2)),
+        torch.randn(7, 2, 9),
+        torch.rand(7, 2),
+        nn.BCEWithLogitsLoss(),
+    ),
+    "one activation for all": lambda: (*vector_case(one_activation()), nn.MSELoss()),
+    "soft labels": lambda: (
+        *vector_case(mlp(4, 5, 3))[:2],
+        torch.rand(12, 3),
+        nn.CrossEntropyLoss(label_smoothing=0.1),
+    ),
+}
+
+
+def case(name, networks=NETWORKS):
+    torch.manual_seed(0)
+    module, x, y, loss = networks[name]()
+    return module.double(), x.double(), y.double() if y.is_floating_point() else y, loss
+
+
+def dense_hessian(module, x, y, loss) -> np.ndarray:
+    """∇²L by differentiating twice in reverse, parameters in the module's order."""
+    theta = dict(module.named_parameters())
+    sizes = [p.numel() for p in theta.values()]
+
+    def value(v):
+        parts = zip(theta.items(), torch.split(v, sizes), strict=True)
+        tree = {name: part.reshape(p.shape) for (name, p), part in parts}
+        return loss(torch.func.functional_call(module, tree, (x,)), y)
+
+    start = torch.cat([p.detach().reshape(-1) for p in theta.values()])
+    return torch.autograd.functional.hessian(value, start).numpy()
+
+
+def randomly_rescaled(module, factors_of, seed):
+    """An equivalent module: every unit scaled at random, by way of the structure found."""
+    rng = np.random.default_rng(seed)
+    component = factors_of.components()
+    beta = np.exp(rng.normal(size=component.max() + 1))
+    beta[0] = 1
+    other = copy.deepcopy(module)
+    with torch.no_grad():
+        for name, p in other.named_parameters():
+            ends = factors_of.ends[name]
+            p *= torch.tensor(beta[component[ends.target]] / beta[component[ends.source]])
+    return other
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_trace_and_top_eigenvalue_are_those_of_the_dense_hessian(name):
+    module, x, y, loss = case(name)
+    found, H = ft.torch.measure(module, (x, y), loss), dense_hessian(module, x, y, loss)
+    assert found.method.startswith("exact: Gauss–Newton")
+    assert found.trace == pytest.approx(np.trace(H), rel=1e-9)
+    assert found.top_eigenvalue == pytest.approx(np.linalg.eigvalsh(H)[-1], rel=1e-7)
+    assert found.residual < 1e-3
+    sizes = np.cumsum([p.numel() for p in module.parameters()])[:-1]
+    blocks = [part.sum() for part in np.split(np.diagonal(H), sizes)]
+    assert [layer.trace for layer in found.layers.values()] == pytest.approx(blocks, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_the_rescaled_module_is_the_same_function_at_the_least_trace(name):
+    module, x, y, loss = case(name)
+    found = ft.torch.measure(module, (x, y), loss)
+    assert found.least <= found.trace
+    assert found.least / found.least_lower_bound - 1 < 1e-9
+    assert torch.allclose(found.rescaled(x), module(x), rtol=0, atol=1e-10)
+    reached = np.trace(dense_hessian(found.rescaled, x, y, loss))
+    assert reached == pytest.approx(found.least, rel=1e-9)
+    assert sum(layer.least for layer in found.layers.values()) == pytest.approx(found.least)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_no_random_rescaling_changes_the_least_trace(name):
+    from flattest.curvature.modules import problem
+
+    module, x, y, loss = case(name)
+    other = randomly_rescaled(module, problem(module, (x, y), loss).structure.units, seed=1)
+    assert torch.allclose(other(x), module(x), rtol=0, atol=1e-10)
+    one, two = (ft.torch.measure(m, (x, y), loss) for m in (module, other))
+    assert two.trace != pytest.approx(one.trace, rel=0.01)
+    assert two.least == pytest.approx(one.least, rel=1e-8)
+
+
+@pytest.mark.parametrize("factor", [1e-10, 1e10])
+def test_no_large_rescaling_drowns_the_least_trace_in_rounding_errors(factor):
+    module, x, y, loss = case("4-layer")
+    other = copy.deepcopy(module)
+    with torch.no_grad():
+        for p in other[0].parameters():
+            p *= factor
+        other[2].weight /= factor
+    one, two = (ft.torch.measure(m, (x, y), loss) for m in (module, other))
+    assert two.trace > 1e15 * one.trace
+    assert two.least == pytest.approx(one.least, rel=1e-9)
+
+
+@pytest.mark.parametrize("loss", ["mse", "half_mse", "logistic"])
+@pytest.mark.parametrize("architecture", PLAIN)
+def test_twins_of_plain_networks_measure_alike(architecture, loss):
+    model, data = ft.MLP(width=6, **PLAIN[architecture]), cases.data()
+    params = cases.params(model, data)
+    found = ft.torch.trace(twin(model, params), data, loss)
+    expected = ft.trace(model, params, data, loss)
+    assert found.value == pytest.approx(expected.value, rel=1e-9)
+    if model.depth == 2:
+        least = ft.torch.measure(twin(model, params), data, loss).least
+        closed = ft.flattest_rescaling(model, params, data, loss)
+        assert least == pytest.approx(closed.value, rel=1e-9)
+
+
+def plain_twin(architecture):
+    model = ft.MLP(width=6, **PLAIN[architecture])
+    return twin(model, cases.params(model, cases.data()))
+
+
+A_HUNDRED = {
+    **{
+        name: lambda name=name: (*vector_case(plain_twin(name), n=100), nn.MSELoss())
+        for name in PLAIN
+    },
+    "4-layer": lambda: (*vector_case(mlp(4, 6, 6, 5, 1), n=100), nn.MSELoss()),
+    "residual": lambda: (*vector_case(Residual(), 2, n=100), nn.MSELoss()),
+    "convolutional": lambda: (*image_case(100), nn.CrossEntropyLoss()),
+}
+
+
+@pytest.mark.parametrize("name", A_HUNDRED)
+def test_batches_of_96_and_4_give_what_one_batch_gives_and_the_dense_hessian(name):
+    module, x, y, loss = case(name, A_HUNDRED)
+    exact = np.trace(dense_hessian(module, x, y, loss))
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=96)
+    assert [len(rows) for rows, _ in loader] == [96, 4]
+    assert ft.torch.trace(module, (x, y), loss).value == pytest.approx(exact, rel=1e-9)
+    assert ft.torch.trace(module, loader, loss).value == pytest.approx(exact, rel=1e-9)
+    mean_of_batches = np.mean([ft.torch.trace(module, b, loss).value for b in loader])
+    assert mean_of_batches != pytest.approx(exact, rel=1e-6)
+
+
+def test_chunks_change_nothing(monkeypatch):
+    module, x, y, loss = case("convolutional")
+    whole = ft.torch.trace(module, (x, y), loss)
+    monkeypatch.setattr("flattest.curvature.modules.MOST_VALUES", 1)
+    monkeypatch.setattr("flattest.curvature.module_squares.MOST_GRADIENT_ENTRIES", 1)
+    assert ft.torch.trace(module, (x, y), loss).value == pytest.approx(whole.value, rel=1e-12)
+
+
+def test_backpack_agrees_layer_by_layer():
+    backpack = pytest.importorskip("backpack", exc_type=ImportError)
+    from backpack.extensions import DiagGGNExact
+
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Conv2d(1, 3, 3), nn.ReLU(), nn.Flatten(), nn.Linear(27, 3)).double()
+    x, y = torch.randn(6, 1, 5, 5).double(), torch.randint(0, 3, (6,))
+    found = ft.torch.trace(network, (x, y), "cross_entropy").per_layer
+    twin, loss = backpack.extend(copy.deepcopy(network)), backpack.extend(nn.CrossEntropyLoss())
+    with backpack.backpack(DiagGGNExact()):
+        loss(twin(x), y).backward()
+    theirs = [p.diag_ggn_exact.sum().item() for p in twin.parameters()]
+    assert list(found.values()) == pytest.approx(theirs, rel=1e-9)
+
+
+def test_curvlinops_agrees_on_products():
+    curvlinops = pytest.importorskip("curvlinops", exc_type=ImportError)
+    from flattest.curvature.modules import problem
+
+    module, x, y, loss = case("residual")
+    operator = curvlinops.HessianLinearOperator(module, loss, list(module.parameters()), [(x, y)])
+    p = problem(module, (x, y), loss)
+    v = np.random.default_rng(0).normal(size=p.size)
+    theirs = (operator @ torch.tensor(v)).detach().numpy()
+    assert p.matvec(v) == pytest.approx(theirs, rel=1e-9)
+
+
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.shared, self.last = nn.Linear(4, 5), nn.Linear(5, 5), nn.Linear(5, 1)
+
+    def forward(self, x):
+        h = torch.relu(self.shared(torch.relu(self.first(x))))
+        return self.last(torch.relu(self.shared(h)))
+
+
+class Branching(nn.Module):
+    """Its graph cannot be traced."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 1)
+
+    def forward(self, x):
+        return self.layer(x) if x.shape[1] > 3 else 2 * self.layer(x)
+
+
+class Gated(nn.Module):
+    """A product of two values: piecewise polynomial, not piecewise linear."""
+
+    def __init__(self):
+        super().__init__()
+        self.one, self.two = nn.Linear(4, 3), nn.Linear(4, 1)
+
+    def forward(self, x):
+        return (self.one(x) * self.two(x)).sum(1, keepdim=True)
+
+
+class Halved(nn.Module):
+    """A known operation with an unusual argument."""
+
+    def __init__(self):
+        super().__init__()
+        self.one, self.two = nn.Linear(4, 3), nn.Linear(3, 1)
+
+    def forward(self, x):
+        return self.two(torch.div(torch.relu(self.one(x)), 2, rounding_mode=None))
+
+
+class Shared(nn.Module):
+    """Two layers that hold one matrix."""
+
+    def __init__(self):
+        super().__init__()
+        self.one, self.two, self.last = (nn.Linear(4, 4, bias=False) for _ in range(3))
+        self.two.weight = self.one.weight
+
+    def forward(self, x):
+        return self.last(torch.relu(self.two(torch.relu(self.one(x))))).sum(1, keepdim=True)
+
+
+GENERAL = {
+    "tied": (Tied, "shared.weight is used more than once"),
+    "shared": (Shared, "one.weight is used more than once"),
+    "branching": (Branching, "cannot be traced"),
+    "halved": (Halved, "operation div has arguments that are not known"),
+    "gated": (Gated, "multiplies two of its values"),
+    "smooth": (lambda: mlp(4, 5, 1, activation=nn.Tanh), "Tanh is not piecewise linear"),
+    "normalized": (
+        lambda: nn.Sequential(nn.Linear(4, 5), nn.LayerNorm(5), nn.ReLU(), nn.Linear(5, 1)),
+        "LayerNorm is not piecewise linear",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", GENERAL)
+def test_other_networks_take_the_general_route(name):
+    build, reason = GENERAL[name]
+    torch.manual_seed(0)
+    module, x, y = vector_case(build().double())
+    x, y = x.double(), y.double()
+    found = ft.torch.measure(module, (x, y), nn.MSELoss())
+    H = dense_hessian(module, x, y, nn.MSELoss())
+    assert reason in found.method
+    assert found.trace == pytest.approx(np.trace(H), rel=1e-9)
+    assert found.top_eigenvalue == pytest.approx(np.linalg.eigvalsh(H)[-1], rel=1e-7)
+
+
+def test_the_gauss_newton_trace_would_be_wrong_for_a_tied_weight():
+    torch.manual_seed(0)
+    module, x, y = vector_case(Tied().double())
+    H = dense_hessian(module, x.double(), y.double(), nn.MSELoss())
+    J = torch.autograd.functional.jacobian(
+        lambda *p: torch.func.functional_call(
+            module, dict(zip(dict(module.named_parameters()), p, strict=True)), (x.double(),)
+        )[:, 0],
+        tuple(module.parameters()),
+    )
+    gauss_newton = 2 * sum(float((j**2).sum()) for j in J) / len(x)
+    assert abs(gauss_newton / np.trace(H) - 1) > 1e-3
+
+
+def test_units_behind_a_normalization_have_no_least_trace():
+    torch.manual_seed(0)
+    build, _ = GENERAL["normalized"]
+    module, x, y = vector_case(build().double())
+    found = ft.torch.measure(module, (x.double(), y.double()))
+    assert found.least is None
+    assert found.rescaled is None
+    assert any("scale-invariant" in note and "degenerate" in note for note in found.notes)
+
+
+def test_a_large_network_off_the_exact_route_is_estimated_with_its_error(monkeypatch):
+    monkeypatch.setattr(sys.modules["flattest.curvature.diagonal"], "MOST_COLUMNS", 0)
+    torch.manual_seed(0)
+    module, x, y = vector_case(mlp(4, 5, 1, activation=nn.Tanh).double())
+    x, y = x.double(), y.double()
+    found = ft.torch.trace(module, (x, y), nn.MSELoss(), rtol=0.02)
+    truth = np.trace(dense_hessian(module, x, y, nn.MSELoss()))
+    assert 0 < found.stderr <= 0.02 * abs(found.value)
+    assert abs(found.value - truth) < 4 * found.stderr
+    measured = ft.torch.measure(module, (x, y), nn.MSELoss(), rtol=0.02)
+    assert any("only estimated" in note for note in measured.notes)
+
+
+@pytest.mark.parametrize("name", ["4-layer", "convolutional"])
+def test_a_single_precision_module_is_measured_in_double_precision(name):
+    module, x, y, loss = case(name)
+    module, x, y = module.float(), x.float(), y.float() if y.is_floating_point() else y
+    found = ft.torch.trace(module, (x, y), loss).value
+    twin, x = copy.deepcopy(module).double(), x.double()
+    y = y.double() if y.is_floating_point() else y
+    assert found == pytest.approx(np.trace(dense_hessian(twin, x, y, loss)), rel=1e-9)
+    kept = [*module.parameters(), *module.buffers()]
+    assert {t.dtype for t in kept if t.is_floating_point()} == {torch.float32}
+
+
+def test_the_result_prints_as_a_table_and_is_json():
+    module, x, y, loss = case("residual")
+    found = ft.torch.measure(module, (x, y), loss)
+    data = json.loads(found.json())
+    assert data["trace"] == found.trace
+    assert data["ratio"] == pytest.approx(found.trace / found.least)
+    assert data["layers"]["up.weight"]["least"] == found.layers["up.weight"].least
+    text = str(found)
+    for word in ("trace", "least over rescalings", "top eigenvalue", "up.weight", "Gauss–Newton"):
+        assert word in text
+
+
+def state(module):
+    """All that must not change: parameters, gradients, buffers, modes, hooks."""
+    tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    return (
+        {name: value.detach().clone() for name, value in tensors.items()},
+        {name: copy.copy(p.grad) for name, p in module.named_parameters()},
+        {name: (m.training, len(m._forward_hooks)) for name, m in module.named_modules()},
+    )
+
+
+def assert_unharmed(module, before):
+    after = state(module)
+    assert all(torch.equal(before[0][name], value) for name, value in after[0].items())
+    for name, gradient in before[1].items():
+        same = gradient is None if after[1][name] is None else torch.equal(gradient, after[1][name])
+        assert same
+    assert before[2] == after[2]
+
+
+def test_the_module_stays_as_it_was():
+    module, x, y, loss = case("convolutional")
+    loss(module(x), y).backward()
+    before, random = state(module), torch.random.get_rng_state()
+    ft.torch.measure(module, (x, y), loss)
+    assert_unharmed(module, before)
+    assert torch.equal(torch.random.get_rng_state(), random)
+    assert not x.requires_grad
+
+
+class Noisy(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 1)
+
+    def forward(self, x):
+        return self.layer(x + torch.randn_like(x))
+
+
+class BatchDependent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 1)
+
+    def forward(self, x):
+        return self.layer(x - x.mean(0))
+
+
+class Overwritten(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one, self.two = nn.Linear(4, 4), nn.Linear(4, 1)
+
+    def forward(self, x):
+        h = torch.relu(self.one(x))
+        f = self.two(h)
+        h += 1
+        return f
+
+
+class Shifting(nn.Module):
+    """Works on the caller's data."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 1)
+
+    def forward(self, x):
+        x -= 1
+        return self.layer(x)
+
+
+class Unused(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer, self.spare = nn.Linear(4, 1), nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+def with_hook():
+    module = mlp(4, 3, 1)
+    module[1].register_forward_hook(lambda layer, args, output: output.mul_(2))
+    return module
+
+
+def with_nan():
+    module = mlp(4, 3, 1)
+    module[0].bias.data[0] = np.nan
+    return module
+
+
+BAD_MODULES = {
+    "dropout": (lambda: nn.Sequential(nn.Linear(4, 3), nn.Dropout(), nn.Linear(3, 1)), "drops"),
+    "batch norm": (
+        lambda: nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Linear(3, 1)),
+        r"each batch in training mode; call module.eval\(\)",
+    ),
+    "unused": (Unused, "do not depend on spare.weight, spare.bias"),
+    "hook": (with_hook, "Layer 1 has hooks"),
+    "noisy": (Noisy, "other outputs each time"),
+    "batch": (BatchDependent, "depends on the rest of its batch"),
+    "shifting": (Shifting, "changes its inputs in place"),
+    "overwritten": (Overwritten, "cannot be differentiated"),
+    "nan": (with_nan, "0.bias has entries that are not finite"),
+    "no parameters": (nn.ReLU, "no parameters"),
+    "no module": (lambda: F.relu, "torch.nn.Module is measured, not"),
+    "wrong inputs": (lambda: mlp(5, 3, 1), "fails on these inputs"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_MODULES)
+def test_a_module_that_cannot_be_measured_is_refused_in_one_sentence(name):
+    build, sentence = BAD_MODULES[name]
+    torch.manual_seed(0)
+    module, x, y = vector_case(build())
+    before = state(module) if isinstance(module, nn.Module) and name != "nan" else None
+    x = x.double()  # float64, which need not be copied: not even the data may be harmed.
+    given = x.clone()
+    with pytest.raises(FlattestError, match=sentence) as raised:
+        ft.torch.measure(module, (x, y), nn.MSELoss())
+    assert "\n" not in str(raised.value).strip()
+    assert torch.equal(x, given)
+    if before:
+        assert_unharmed(module, before)
+
+
+X, Y = np.arange(12.0).reshape(3, 4), np.zeros((3, 1))
+BAD_DATA = {
+    "integers": ((X.astype(int), Y), "mse", "torch.int64; give them as floating point"),
+    "empty loader": ([], "mse", "data are empty"),
+    "no rows": ((X[:0], Y[:0]), "mse", "data are empty"),
+    "rows": ((X, Y[:2]), "mse", "as many rows"),
+    "not a loader": (3, "mse", "pair of tensors or a loader"),
+    "not pairs": ([X], "mse", "Every batch must be a pair"),
+    "nan inputs": ((X * np.nan, Y), "mse", "NaN or infinite"),
+    "nan loss": ((X, Y * np.nan), nn.MSELoss(), "not a finite number"),
+    "shapes": ((X, X[:, 0]), lambda f, y: ((f - y) ** 2).mean(), "mean of its samples"),
+    "none": ((X, Y + 1), nn.MSELoss(reduction="none"), "reduction='mean'"),
+    "sum": ((X, Y + 1), nn.MSELoss(reduction="sum"), "reduction='mean'"),
+    "more targets": ((X, np.zeros((3, 2))), "mse", "do not match"),
+    "loss name": ((X, Y), "hinge", "cross_entropy"),
+    "no loss": ((X, Y), 3, "function of outputs and targets"),
+    "failing loss": ((X, Y), lambda f, y: f @ f, "loss fails"),
+    "sum of one": ((X[:1], Y[:1] + 1), nn.MSELoss(reduction="sum"), "reduction='mean'"),
+    "ignored": (
+        (np.ones((20, 4)), np.repeat([0, -100], 10)),
+        "cross_entropy",
+        r"ignores \(-100\).*remove those samples",
+    ),
+    "class weights": ((X, Y), nn.CrossEntropyLoss(weight=torch.ones(1)), "class weights"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_DATA)
+def test_data_that_cannot_be_used_are_refused_in_one_sentence(name):
+    data, loss, sentence = BAD_DATA[name]
+    module = mlp(4, 3, 1)
+    before = state(module)
+    with pytest.raises(FlattestError, match=sentence):
+        ft.torch.measure(module, data, loss)
+    assert_unharmed(module, before)
+
+
+def test_dead_units_make_the_least_trace_an_infimum():
+    module = mlp(4, 2, 1)
+    with torch.no_grad():
+        module[2].weight[0, 0] = 0
+        module[0].bias[:] = 5
+    found = ft.torch.measure(module, (torch.randn(9, 4) / 4, torch.zeros(9, 1)))
+    assert any("approached, not attained" in note for note in found.notes)
+
+
+def test_without_torch_the_sentence_names_the_extra(monkeypatch):
+    for name in [
+        n for n in sys.modules if n == "flattest.torch" or n.startswith("flattest.torch.")
+    ]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delattr(ft, "torch", raising=False)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(FlattestError, match=r"flattest\[torch\]"):
+        ft.torch  # noqa: B018

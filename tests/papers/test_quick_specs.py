@@ -1,0 +1,28 @@
+"""Every experiment of the papers, at its quick scale: it runs, and what it expects is met."""
+
+import pytest
+
+from flattest.experiments.registry import experiments
+from flattest.runs import runner
+from flattest.runs.store import Store
+
+# Table 1's runs are those of `make`, which takes minutes; its logic is tested in test_judge.
+SLOW = ("sensitivity/", "wen2023/fig2a", "wen2023/fig10", "wen2023/printed")
+NAMES = [
+    pytest.param(name, marks=[pytest.mark.slow] if name.startswith(SLOW) else [])
+    for name in experiments()
+    if not name.startswith("table1/")
+]
+
+
+@pytest.fixture(scope="session")
+def store(tmp_path_factory):
+    """One store, so that panels that compare with each other share their runs."""
+    return Store.create(tmp_path_factory.mktemp("quick") / "store")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_quick_variant_meets_its_expectations(name, store):
+    (judged,) = runner.run([experiments()[name]], "quick", store, seeds=1, workers=1)
+    assert judged.missing == 0
+    assert judged.met, [verdict.sentence for verdict in judged.verdicts if not verdict.holds]

@@ -1,0 +1,45 @@
+"""The figures of vardhan2026 show the means over seeds that they say they show."""
+
+import numpy as np
+import pytest
+
+from flattest.experiments.expectations import Result
+from flattest.experiments.registry import figures
+from flattest.papers.vardhan2026.experiments import EXPERIMENTS
+from flattest.report.figure import save
+
+RHO = np.geomspace(0.01, 0.99, 4)
+
+
+def scatter_result(seed, loss=1.0):
+    series = {"correlation": RHO, "flatness": 10 / RHO + seed, "population_loss": loss / RHO}
+    series |= {f"weighted_{name}": series[name] for name in ("flatness", "population_loss")}
+    return Result(seed, "finished", series)
+
+
+def test_every_panel_has_a_figure():
+    assert all(set(figures(e.name)) == {e.panel} for e in EXPERIMENTS)
+
+
+def test_a_scatter_shows_the_means_over_seeds_coloured_by_correlation(tmp_path):
+    drawn = figures("vardhan2026/fig3-relu")["fig3-relu"]([scatter_result(s) for s in (0, 2)])
+    points = drawn.axes[0].collections[-1]
+    offsets = np.asarray(points.get_offsets())
+    assert offsets[:, 0] == pytest.approx(10 / RHO + 1)
+    assert offsets[:, 1] == pytest.approx(1 / RHO)
+    assert np.asarray(points.get_array()) == pytest.approx(RHO)
+    paths = save(drawn, tmp_path, "fig3-relu")
+    assert all(path.stat().st_size > 1000 for path in paths)
+
+
+def test_a_loss_of_zero_can_be_drawn(tmp_path):
+    drawn = figures("vardhan2026/fig4b")["fig4b"]([scatter_result(0, loss=0.0)])
+    assert all(path.exists() for path in save(drawn, tmp_path, "fig4b"))
+
+
+def test_the_scaling_figure_names_the_fitted_powers():
+    n = np.array([64.0, 128, 256])
+    result = Result(0, "finished", {"n": n, "good": n**0, "bad": 3 * n**0.5})
+    drawn = figures("vardhan2026/scaling-relu")["scaling-relu"]([result])
+    labels = [text.get_text() for text in drawn.axes[0].get_legend().get_texts()]
+    assert any("n^{0.50}" in label for label in labels)

@@ -1,0 +1,153 @@
+import dataclasses
+import importlib
+import multiprocessing
+import time
+
+import numpy as np
+import pytest
+
+from flattest.ledger import claim as claims
+
+
+def patched(monkeypatch, place, change):
+    """Replaces what a ledger module imported by `change` of its result."""
+    module, name = place.split(".")
+    module = importlib.import_module(f"flattest.papers.wen2023.claims.{module}")
+    original = getattr(module, name)
+    monkeypatch.setattr(module, name, lambda *a, **k: change(original(*a, **k)))
+
+
+CONSTRUCTIONS = [
+    ("bias.memorizer", ("W1", "b1", "W2"), "theorem-4.1"),
+    ("bias.xor_generalizer", ("W1", "b1", "W2"), "equation-5/r-corrected"),
+    ("generalizers.head_generalizer", ("W1", "b1", "W2"), "proposition-a.1/r-corrected"),
+    ("generalizers.circle_generalizer", ("W1", "b1", "W2"), "proposition-a.2/width-n-corrected"),
+    ("layer_norm.sim_ln_memorizer", ("W1", "b1", "W2"), "theorem-5.1"),
+    # Normalization undoes a change of W1 and b1 in the next two.
+    ("layer_norm.sim_ln_generalizer", ("W2",), "proposition-5.2"),
+    ("batch_norm.sim_bn_optimum", ("gamma", "W2"), "theorem-3.2/infimum"),
+    ("no_bias.no_bias_xor", ("W1", "W2"), "condition-2"),
+]
+
+
+@pytest.mark.parametrize(
+    ("place", "array", "id"),
+    [(place, array, id) for place, arrays, id in CONSTRUCTIONS for array in arrays],
+)
+def test_one_per_cent_off_a_construction_makes_its_entry_fail(monkeypatch, place, array, id):
+    def change(built):
+        return built._replace(params={**built.params, array: built.params[array] * 1.01})
+
+    patched(monkeypatch, place, change)
+    assert claims.run(claims.get(f"wen2023/{id}")).status.startswith("fails")
+
+
+@pytest.mark.parametrize(
+    ("place", "id"),
+    [
+        ("bias.max_error", "theorem-4.1/zero-label-as-printed"),
+        ("bias.max_error", "equation-5/r-as-printed"),
+        ("bias.max_error", "theorem-5.1/cases-as-printed"),
+        ("bias.max_error", "theorem-5.1/zero-label-as-printed"),
+        ("bias.max_error", "lemma-a.1/all-neurons-as-printed"),
+        ("bias.max_error", "theorem-3.2/all-neurons-as-printed"),
+        ("generalizers.max_error", "proposition-a.1/r-as-printed"),
+    ],
+)
+def test_a_network_that_does_not_interpolate_refutes_no_misprint(monkeypatch, place, id):
+    patched(monkeypatch, place, lambda error: error + 1)
+    assert claims.run(claims.get(f"wen2023/{id}")).status == "error"
+
+
+def test_a_network_that_is_not_flattest_refutes_no_misprint(monkeypatch):
+    patched(monkeypatch, "batch_norm.trace", lambda found: float(found) + 1)
+    assert claims.run(claims.get("wen2023/lemma-a.3/equality-as-printed")).status == "error"
+
+
+@pytest.mark.parametrize("id", ["section-4/heading-as-printed", "section-5/heading-as-printed"])
+def test_a_collapsed_network_refutes_no_misprint(monkeypatch, id):
+    found = [np.full(3, value) for value in (0.1, 0.5, 0.0)]
+    monkeypatch.setattr("flattest.papers.wen2023.claims.table1.trained", lambda name: found)
+    assert claims.run(claims.get(f"wen2023/{id}")).status == "error"
+
+
+@pytest.mark.parametrize("id", ["table-1/bias-algorithm", "section-4/heading-corrected"])
+@pytest.mark.parametrize(
+    ("error", "train_error", "ratio", "status"),
+    [
+        (0.4, 0.0, 1.0, ("supported", "holds")),
+        (0.4, 0.5, 1.0, ("fails",)),
+        (0.4, 0.0, 0.0, ("fails",)),
+        (0.4, 0.0, 1.2, ("fails",)),
+        (0.0, 0.0, 1.0, ("fails",)),
+    ],
+    ids=["as found", "no interpolator", "collapsed", "not flattest", "generalizes"],
+)
+def test_only_a_flattest_interpolator_that_fails_shows_that_sam_finds_one(
+    monkeypatch, id, error, train_error, ratio, status
+):
+    found = [np.full(3, value) for value in (error, train_error, ratio)]
+    monkeypatch.setattr("flattest.papers.wen2023.claims.table1.trained", lambda name: found)
+    assert claims.run(claims.get(f"wen2023/{id}")).status.startswith(status)
+
+
+@pytest.mark.parametrize("change", [lambda excess: excess + 1e-3, lambda excess: 0.0])
+def test_a_balance_that_is_off_or_met_everywhere_makes_lemma_a3_fail(monkeypatch, change):
+    patched(monkeypatch, "batch_norm._excess", change)
+    outcome = claims.run(claims.get("wen2023/lemma-a.3/equality-corrected"))
+    assert outcome.status.startswith("fails")
+
+
+def scaled(factor):
+    def change(bound):
+        if isinstance(bound, float):
+            return bound * factor
+        return dataclasses.replace(bound, value=bound.value * factor)
+
+    return change
+
+
+@pytest.mark.parametrize("factor", [0.99, 1.01])
+@pytest.mark.parametrize(
+    ("place", "id"),
+    [
+        ("bias.lower_bound", "theorem-4.1/bounds-agree"),
+        ("layer_norm.lower_bound", "lemma-a.12/bounds-agree"),
+        ("batch_norm.lower_bound", "theorem-3.2/infimum"),
+        ("generalizers.lower_bound", "proposition-a.2/width-n-corrected"),
+        ("rademacher.linear_rademacher_bound", "lemma-a.25"),
+        ("no_bias.two_layer_rademacher_bound", "lemma-3.1/rademacher"),
+        ("no_bias.path_norm", "condition-2"),
+    ],
+)
+def test_one_per_cent_off_a_bound_makes_its_entry_fail(monkeypatch, place, id, factor):
+    patched(monkeypatch, place, scaled(factor))
+    assert claims.run(claims.get(f"wen2023/{id}")).status.startswith("fails")
+
+
+def test_every_numbered_statement_has_an_entry():
+    ids = {entry.id.removeprefix("wen2023/") for entry in claims.ledger("wen2023/*")}
+    numbered = ["theorem-3.1", "theorem-3.2", "theorem-4.1", "theorem-5.1", "lemma-3.1"]
+    numbered += ["lemma-4.1", *(f"theorem-a.{k}" for k in (1, 2, 3))]
+    numbered += [f"lemma-a.{k}" for k in range(1, 28)]
+    numbered += [f"proposition-{k}" for k in ("4.1", "4.2", "5.1", "5.2", "a.1", "a.2")]
+    numbered += ["condition-1", "condition-2", "definition-4.1", "definition-4.2", "table-1"]
+    missing = [name for name in numbered if not any(i.split("/")[0] == name for i in ids)]
+    assert missing == []
+
+
+def test_processes_find_what_one_process_finds():
+    entries = [claims.get("wen2023/lemma-a.15"), claims.get("wen2023/lemma-a.26")]
+    assert list(claims.verify(entries, workers=2)) == [claims.run(entry) for entry in entries]
+
+
+def test_whoever_stops_listening_leaves_no_process_at_work():
+    """The second entry takes a minute."""
+    entries = [claims.get("wen2023/lemma-a.15"), claims.get("wen2023/theorem-3.2")]
+    before = multiprocessing.active_children()
+    outcomes = claims.verify(entries, workers=2)
+    next(outcomes)
+    began = time.monotonic()
+    outcomes.close()
+    assert time.monotonic() - began < 10
+    assert multiprocessing.active_children() == before

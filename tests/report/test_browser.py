@@ -1,0 +1,448 @@
+"""The page in a real browser: from disk and from the server, at three widths, by mouse and keys."""
+
+import shutil
+import time
+
+import msgspec
+import numpy as np
+import pytest
+
+from flattest.experiments.registry import experiment
+from flattest.files import write_json
+from flattest.ledger.claim import ledger
+from flattest.ledger.kept import Checked
+from flattest.report import write_page
+from flattest.report.document import render
+from flattest.report.reader import gather
+from flattest.report.server import serving
+from flattest.runs.store import Store
+from support.stores import curves, finished, hostile, trained
+
+playwright = pytest.importorskip("playwright.sync_api")
+CHROMIUM = shutil.which("chromium")
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
+]
+# Without these, Chromium asks its maker for updates, which would be a request of ours.
+QUIET = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+HOSTILE_NAME = "<script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'>"
+SWEEP = "mulayoff2021/sweep-quick"
+CURVES = "wen2023/fig1a-quick"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A store with runs of all papers, a row of Table 1, a trained network and hostile entries."""
+    store = Store.create(tmp_path_factory.mktemp("atlas") / "store")
+    for seed in range(3):
+        finished(store, "wen2023/fig1b", falling(seed), seed)
+        finished(store, "table1/sim-ln-algorithm", falling(seed), seed)
+    for seed in range(2):
+        challenge = {"sharpness": 2.0, "bound": 2.0, "certified": 1.0, "test_error": 0.5}
+        missing = dict.fromkeys(("start_test_error", "start_sharpness"), np.nan)
+        finished(store, "table1/sim-ln-challenge", challenge | missing, seed)
+    finished(store, "wen2023/fig1a", falling(0), 0)
+    finished(store, "wen2023/fig1a", falling(9), 9)
+    finished(store, "mulayoff2021/sweep", sweep())
+    finished(store, "vardhan2026/fig3-relu", scatter())
+    trained(store)
+    hostile(store)
+    store.add({"type": HOSTILE_NAME}, 0, HOSTILE_NAME)
+    save_some_claims(store)
+    return store.root
+
+
+def falling(seed):
+    epoch = np.arange(30.0)
+    series = curves(30) | {"sharpness": 20 + 100 * np.exp(-epoch / (5 + seed))}
+    return series | {"test_error": 0.4 * np.exp(-epoch / 9), "train_error": np.zeros(30)}
+
+
+def sweep(count=6, width=8):
+    rng = np.random.default_rng(0)
+    lr = np.geomspace(1e-3, 0.1, count)
+    names = ("sharpness", "flattest", "dual", "bound", "threshold", "variation")
+    modes = ("mean_sharpness", "last_sharpness", "upper_sharpness", "strong_threshold")
+    rates = dict.fromkeys((*names, *modes, "variation_threshold"), 2 / lr)
+    x = np.linspace(-1, 1, 10)
+    theta = rng.normal(size=(count, 3 * width + 1))
+    falling = {f"counted_{name}": 1 / lr for name in ("threshold", "sharpness", "variation")}
+    counts = dict.fromkeys(("counted", "at_edge", "smooth"), np.zeros(1))
+    return rates | falling | counts | {"lr": lr, "x": x, "y": np.sin(x), "theta": theta}
+
+
+def scatter():
+    rho = np.geomspace(0.01, 0.99, 8)
+    names = ("flatness", "population_loss", "weighted_flatness", "weighted_population_loss")
+    return {"correlation": rho, "certified": np.ones(8)} | dict.fromkeys(names, 1 / rho)
+
+
+def save_some_claims(store):
+    entries = [Checked(c.id, c.expected, True, "1", "= 1", "0", HOSTILE_NAME) for c in ledger()[:5]]
+    write_json(store.root / "claims.json", entries)
+
+
+@pytest.fixture(scope="module")
+def on_disk(folder, tmp_path_factory):
+    path = tmp_path_factory.mktemp("page") / "atlas.html"
+    write_page(Store.open(folder), path)
+    return path.as_uri()
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=QUIET)
+        yield browser
+        browser.close()
+
+
+class Tab:
+    """A page in the browser, with what it asked for and what it complained of."""
+
+    def __init__(self, chromium, address, ready="body[data-ready]", **settings):
+        self.context = chromium.new_context(**settings)
+        self.page = self.context.new_page()
+        self.page.set_default_timeout(60_000)
+        self.requests, self.complaints = [], []
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on(
+            "console", lambda m: m.type in ("error", "warning") and self.complaints.append(m.text)
+        )
+        self.page.goto(address)
+        self.page.wait_for_selector(ready)
+
+    def draw_everything(self):
+        self.page.evaluate("document.querySelectorAll('.plot').forEach(drawNow)")
+
+    def traces(self, box):
+        """The plot's traces, drawn if it was not."""
+        self.page.evaluate("(id) => drawNow(document.getElementById(id))", box)
+        script = "(id) => document.getElementById(id).traces.map(({name, x, y}) => ({name, x, y}))"
+        return self.page.evaluate(script, box)
+
+    def control(self, id):
+        return self.page.locator(f"[id='{id}']")
+
+
+@pytest.fixture
+def opened(chromium):
+    tabs = []
+
+    def open_tab(address, **settings):
+        tabs.append(Tab(chromium, address, **settings))
+        return tabs[-1]
+
+    yield open_tab
+    for tab in tabs:
+        tab.context.close()
+
+
+@pytest.fixture(scope="module")
+def tab(chromium, on_disk):
+    """One page for all tests that leave it usable by the next."""
+    found = Tab(chromium, on_disk)
+    yield found
+    found.context.close()
+
+
+def test_from_disk_it_asks_for_nothing_and_complains_of_nothing(tab, on_disk):
+    tab.draw_everything()
+    assert [url for url in tab.requests if not url.startswith(("data:", "blob:"))] == [on_disk]
+    assert tab.complaints == []
+    assert tab.page.locator(".plot .trace path").count() > 10
+
+
+def test_table_1_stands_on_the_front_with_its_evidence(tab):
+    told = tab.page.locator("#table1 table").inner_text()
+    assert "2-layer with simplified LayerNorm" in told
+    assert "✗ no" in told  # a certified flattest network that does not generalize
+    assert "✓ yes" in told
+    evidence = tab.page.locator("#table1 td span[title]").first.get_attribute("title")
+    assert "A flattest network, certified" in evidence
+
+
+def test_seeds_can_be_taken_off_and_axes_changed(tab):
+    box = "wen2023/fig1b-quick-sharpness"
+    before = tab.traces(box)
+    panel = tab.control("wen2023/fig1b-quick")
+    panel.get_by_label("seed 1", exact=True).uncheck()
+    after = tab.traces(box)
+    assert len(before) == len(after) + 1
+    assert tab.control(box).get_attribute("data-values") == "log"
+    panel.get_by_label("logarithmic values").uncheck()
+    tab.page.wait_for_selector(f"[id='{box}'][data-values='linear']")
+
+
+def test_dragging_zooms_and_a_button_leads_back(tab):
+    figure = tab.page.locator("figure", has=tab.control("wen2023/fig1b-quick-test_error"))
+    labels, box = figure.locator(".axes text"), figure.locator("svg").first
+    figure.scroll_into_view_if_needed()
+    before = labels.all_text_contents()
+    place = box.bounding_box()
+    corner = (place["x"] + place["width"] / 2, place["y"] + place["height"] / 3)
+    tab.page.mouse.move(*corner)
+    tab.page.mouse.down()
+    tab.page.mouse.move(corner[0] + 60, corner[1] + 60)
+    tab.page.mouse.up()
+    back = figure.get_by_role("button", name="Show all")
+    back.wait_for()
+    assert labels.all_text_contents() != before
+    back.click()
+    back.wait_for(state="detached")
+    assert labels.all_text_contents() == before
+
+
+def test_pointing_at_a_curve_tells_its_values(tab):
+    box = "wen2023/fig1a-quick-test_error"
+    tab.control(box).scroll_into_view_if_needed()
+    traces = tab.traces(box)
+    end = tab.page.evaluate(
+        """(id) => {
+        const line = document.getElementById(id).querySelector(".line");
+        const last = line.getPointAtLength(line.getTotalLength());
+        const {x, y} = last.matrixTransform(line.getScreenCTM());
+        return [x, y];
+        }""",
+        box,
+    )
+    tab.page.mouse.move(*end)
+    said = tab.control(box).locator(".tip").inner_text().split("\n")
+    assert said == ["runs, seed 0", "epoch 29", f"{traces[0]['y'][-1]:.4g}"]
+
+
+def test_the_step_size_slider_changes_the_function_by_mouse_and_by_keys(tab):
+    box = f"{SWEEP}-function"
+    first = tab.traces(box)
+    slider = tab.control(f"{SWEEP}-step")
+    slider.focus()
+    tab.page.keyboard.press("ArrowRight")
+    second = tab.traces(box)
+    assert first[0]["y"] != second[0]["y"]
+    assert "0.002512" in tab.control(SWEEP).locator("output").inner_text()
+    slider.fill("5")
+    assert "η = 0.1" in tab.traces(box)[0]["name"]
+    assert "η = 0.1" in slider.get_attribute("aria-valuetext")
+
+
+def test_the_drawn_function_is_the_networks(tab):
+    series = sweep()
+    theta, k = series["theta"][0], 8
+    tab.control(f"{SWEEP}-step").fill("0")
+    function = tab.traces(f"{SWEEP}-function")[0]
+    x = np.array(function["x"])
+    w1, b1, w2, b2 = theta[:k], theta[k : 2 * k], theta[2 * k : 3 * k], theta[-1]
+    expected = np.maximum(np.outer(x, w1) + b1, 0) @ w2 + b2
+    np.testing.assert_allclose(function["y"], expected, atol=2e-3)
+
+
+def test_the_ledger_can_be_searched_and_filtered(tab):
+    count = tab.page.locator("#claims-count")
+    everything = count.inner_text()
+    assert everything == f"{len(ledger())} of {len(ledger())} claims"
+    tab.page.get_by_label("misprints only").check()
+    misprints = sum(c.reading is not None for c in ledger())
+    assert count.inner_text().startswith(f"{misprints} of")
+    rows = tab.page.locator("#claims tbody tr")
+    assert rows.count() == misprints
+    assert "as printed: " in rows.first.inner_text() + rows.nth(1).inner_text()
+    tab.page.get_by_label("misprints only").uncheck()
+    tab.control("claims-paper").select_option("mulayoff2021")
+    assert rows.count() == sum(c.paper == "mulayoff2021" for c in ledger())
+    tab.page.locator("#claims-search").fill("no such words")
+    assert count.inner_text().startswith("0 of")
+    tab.page.locator("#claims-search").fill("")
+    tab.control("claims-paper").select_option("")
+    assert count.inner_text() == everything
+
+
+def test_the_checkpoint_slider_shows_another_network(tab):
+    pictures = "[...document.querySelectorAll('canvas')].map((canvas) => canvas.toDataURL())"
+    last, told = tab.page.evaluate(pictures), tab.page.locator("#network-told").inner_text()
+    tab.control("network-epoch").focus()
+    tab.page.keyboard.press("Home")
+    first = tab.page.evaluate(pictures)
+    assert first[0] != last[0]
+    assert first[1] != last[1]
+    assert told.startswith("Epoch 60")
+    assert tab.page.locator("#network-told").inner_text().startswith("Epoch 0")
+
+
+def test_hostile_entries_are_marked_and_stay_text(tab):
+    tab.draw_everything()
+    assert tab.page.locator("li.broken").count() >= 8
+    assert tab.page.evaluate("window.hacked") is None
+    assert HOSTILE_NAME in tab.page.locator("#others").inner_text()
+    assert HOSTILE_NAME in tab.page.locator("#claims").inner_text()
+    assert tab.page.locator("main img, main script").count() == 0
+
+
+def test_the_policy_stops_a_foreign_script(opened, on_disk):
+    tab = opened(on_disk)
+    tab.page.evaluate(
+        "() => { const s = document.createElement('script'); s.textContent = 'window.foreign = 1';"
+        " document.body.append(s); }"
+    )
+    assert tab.page.evaluate("window.foreign") is None
+    assert len(tab.complaints) == 1
+    assert "Content Security Policy" in tab.complaints[0]
+
+
+@pytest.mark.parametrize("width", [390, 1024, 1440])
+def test_nothing_is_cut_off_at_any_width(opened, on_disk, width):
+    tab = opened(on_disk, viewport={"width": width, "height": 900})
+    tab.draw_everything()
+    assert tab.page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_every_control_has_a_name_and_every_plot_a_text(tab):
+    nameless = """[...document.querySelectorAll('main input, main select')]
+        .filter((c) => !c.labels.length || !c.labels[0].textContent.trim()).length"""
+    assert tab.page.evaluate(nameless) == 0
+    texts = tab.page.locator(".plot ~ figcaption").all_text_contents()
+    assert len(texts) == tab.page.locator(".plot").count()
+    assert all("against" in text and len(text) > 30 for text in texts)
+    assert all(c.get_attribute("aria-label") for c in tab.page.locator("canvas").all())
+
+
+def test_the_first_key_leads_past_the_navigation(opened, on_disk):
+    tab = opened(on_disk)
+    tab.page.keyboard.press("Tab")
+    assert tab.page.evaluate("document.activeElement.textContent") == "Skip to the content"
+
+
+def test_there_is_a_dark_page_and_a_printed_one(opened, on_disk):
+    paper = "getComputedStyle(document.body).backgroundColor"
+    light, dark = (opened(on_disk, color_scheme=scheme) for scheme in ("light", "dark"))
+    assert light.page.evaluate(paper) != dark.page.evaluate(paper)
+    dark.draw_everything()
+    assert len(dark.page.pdf()) > 50_000
+    dark.page.emulate_media(media="print")
+    assert not dark.page.locator("nav").is_visible()
+
+
+def test_the_server_shows_it_live_and_the_page_finds_its_way_back(opened, folder, tmp_path):
+    root = tmp_path / "store"
+    shutil.copytree(folder, root)
+    store = Store.open(root)
+    with serving(root, 0) as server:
+        tab, port = opened(server.address), server.port
+        tab.page.get_by_text("Live: this page follows the store.").wait_for()
+        tab.draw_everything()
+        finished(store, "wen2023/fig4a", falling(0))
+        tab.control("wen2023/fig4a-quick").wait_for()
+        assert tab.complaints == []
+        assert all(url.startswith((server.address, "data:", "blob:")) for url in tab.requests)
+    tab.page.get_by_text("The server does not answer").wait_for()
+    finished(store, "wen2023/fig4b", falling(0))
+    with serving(root, port):
+        tab.control("wen2023/fig4b-quick").wait_for()
+        tab.page.get_by_text("Live: this page follows the store.").wait_for()
+
+
+def test_a_running_run_moves_on_the_page(opened, folder, tmp_path):
+    root = tmp_path / "store"
+    shutil.copytree(folder, root)
+    store = Store.open(root)
+    with serving(root, 0) as server:
+        tab = opened(server.address)
+        key = store.add(experiment("wen2023/fig5a").quick.task, 0, "wen2023/fig5a:quick")
+        with store.claim(key) as claim:
+            for epochs in (10, 20):
+                claim.progress(epochs / 40, epochs, curves(epochs, 0.25))
+                tab.page.locator("#work").get_by_text(f"{25 * epochs // 10} %").wait_for()
+                box = "wen2023/fig5a-quick-train_loss"
+                until = time.monotonic() + 30
+                while len(tab.traces(box)[0]["x"]) != epochs:
+                    assert time.monotonic() < until
+            claim.finish(series=curves(40))
+        tab.page.locator("#work").get_by_text("fig5a").wait_for(state="detached")
+
+
+@pytest.fixture(scope="module")
+def crowded(tmp_path_factory):
+    """A page of 40 panels with 50 runs each, of 200 points."""
+    store = Store.create(tmp_path_factory.mktemp("crowded") / "store")
+    finished(store, "wen2023/fig1a", curves(200))
+    page = gather(store)
+    (panel,), (run,) = page.outline.panels, page.runs.values()
+    change, panels, runs, rng = msgspec.structs.replace, [], {}, np.random.default_rng(0)
+    for number in range(40):
+        keys = [f"{number}-{seed}" for seed in range(50)]
+        panels.append(change(panel, name=f"panel{number}", runs=keys))
+        for seed, key in enumerate(keys):
+            loss = rng.lognormal(size=200).round(3).tolist()
+            runs[key] = change(run, key=key, seed=seed, series=run.series | {"train_loss": loss})
+    outline = change(page.outline, panels=panels, marks=dict.fromkeys(runs, ""))
+    path = tmp_path_factory.mktemp("page") / "crowded.html"
+    path.write_text(render(change(page, outline=outline, runs=runs)), encoding="utf-8")
+    return path.as_uri()
+
+
+DRAWN = """(inView) => [...document.querySelectorAll(".plot")]
+    .filter((box) => (box.querySelector(".trace") !== null) === inView).map((box) => {
+        const {top, bottom} = box.getBoundingClientRect();
+        return bottom > 0 && top < innerHeight;
+    })"""
+
+
+def test_a_crowded_page_draws_what_is_in_view_and_little_else(opened, crowded):
+    tab = opened(crowded)
+    tab.page.wait_for_selector(".plot svg")
+    drawn, waiting = (tab.page.evaluate(DRAWN, whether) for whether in (True, False))
+    assert any(drawn)
+    assert not any(waiting)
+    assert len(drawn) < len(waiting) / 10
+    last = tab.page.locator(".plot").last
+    assert last.locator(".trace").count() == 0
+    last.scroll_into_view_if_needed()
+    last.locator(".trace").first.wait_for(state="attached")
+
+
+def test_a_control_draws_its_own_panel_alone(opened, crowded):
+    tab = opened(crowded)
+    tab.draw_everything()
+    tab.page.evaluate("""() => {
+        window.drawn = [];
+        for (const box of document.querySelectorAll(".plot")) {
+            const draw = box.draw;
+            box.draw = () => { window.drawn.push(box.id); draw(); };
+        }
+    }""")
+    panel = tab.control("panel0-quick")
+    panel.get_by_label("logarithmic values").uncheck()
+    tab.page.wait_for_selector("[id='panel0-quick-train_loss'][data-values='linear']")
+    drawn = tab.page.evaluate("window.drawn")
+    assert len(drawn) == len(set(drawn)) <= panel.locator(".plot").count()
+    assert all(box.startswith("panel0-quick") for box in drawn)
+
+
+def test_answering_a_reader_costs_a_fraction_of_opening(opened, crowded):
+    """In seconds of the page's own thread, which other processes do not lengthen."""
+    tab = opened("about:blank", ready="body")
+    link = tab.context.new_cdp_session(tab.page)
+    link.send("Performance.enable", {"timeDomain": "threadTicks"})
+
+    def worked():
+        found = link.send("Performance.getMetrics")["metrics"]
+        return next(entry["value"] for entry in found if entry["name"] == "TaskDuration")
+
+    tab.page.goto(crowded)
+    tab.page.wait_for_selector(".plot svg")
+    opening = worked()
+    tab.page.evaluate("new Promise((done) => requestIdleCallback(done))")
+    before, choose = worked(), tab.control("panel0-quick-seed")
+    for key in ("0-1", "all", "0-2", "all", "0-3"):
+        choose.select_option(key)
+        tab.page.evaluate("new Promise((done) => requestIdleCallback(done))")
+    assert (worked() - before) / 5 < opening / 4

@@ -1,0 +1,653 @@
+"""The store: runs are whole or absent, keyed by what they compute, and shared by processes."""
+
+import errno
+import math
+import multiprocessing
+import os
+import resource
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from flattest.errors import FlattestError
+from flattest.experiments.keys import run_key
+from flattest.files import (
+    StoreError,
+    read_series,
+    read_tensors,
+    write_bytes,
+    write_json,
+    write_series,
+    write_tensors,
+)
+from flattest.runs import index
+from flattest.runs.store import LeaseLost, Store, read_record
+from flattest.training.state import ENGINE_VERSION
+from support.places import SOURCE
+
+
+class Task(msgspec.Struct, frozen=True, tag="test"):
+    lr: float = 0.01
+    epochs: int = 10
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store.create(tmp_path / "store")
+
+
+def finished(store, seed=0, label="paper/fig1", **results):
+    key = store.add(Task(), seed, label)
+    with store.claim(key) as claim:
+        claim.finish(**({"series": {"epoch": [0, 1]}, "params": {"W1": np.ones((2, 2))}} | results))
+    return key
+
+
+# Files
+
+
+@settings(deadline=None)
+@given(
+    hnp.arrays(np.float64, hnp.array_shapes(min_dims=0, min_side=0)),
+    st.text("abcW1_", min_size=1, max_size=5),
+)
+def test_series_come_back_bit_for_bit(tmp_path_factory, values, name):
+    path = tmp_path_factory.mktemp("npz") / "series.npz"
+    write_series(path, {name: values})
+    back = read_series(path)
+    assert list(back) == [name]
+    assert back[name].dtype == np.float64
+    assert back[name].shape == values.shape
+    assert back[name].tobytes() == values.tobytes()
+
+
+def test_tensors_keep_their_dtype_shape_and_order(tmp_path):
+    tensors = {
+        "W1": np.arange(6, dtype=np.float32).reshape(2, 3).T,
+        "b_out": np.float64(2.5),
+        "step": np.array([3]),
+    }
+    write_tensors(tmp_path / "p.safetensors", tensors)
+    back = read_tensors(tmp_path / "p.safetensors")
+    for name, value in tensors.items():
+        np.testing.assert_array_equal(back[name], value)
+        assert back[name].dtype == np.asarray(value).dtype
+        assert back[name].shape == np.shape(value)
+
+
+def test_series_that_are_not_numbers_are_refused_and_never_pickled(tmp_path):
+    with pytest.raises(FlattestError, match="'label' is not an array of numbers"):
+        write_series(tmp_path / "s.npz", {"label": [object()]})
+    np.savez(tmp_path / "evil.npz", x=np.array([{"a": 1}], dtype=object))
+    with pytest.raises(FlattestError, match="damaged"):
+        read_series(tmp_path / "evil.npz")
+
+
+REFUSALS = {errno.ENOSPC: "free some space", errno.EACCES: "see that its folder can be written"}
+
+
+@pytest.mark.parametrize(("code", "remedy"), REFUSALS.items())
+def test_a_write_that_fails_leaves_the_old_file_and_says_what_helps(
+    tmp_path, monkeypatch, code, remedy
+):
+    path = tmp_path / "run" / "spec.json"
+    write_bytes(path, b"old")
+
+    def refuse(handle):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    with pytest.raises(FlattestError, match=f"{os.strerror(code)}; {remedy}, or choose another p"):
+        write_bytes(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert os.listdir(path.parent) == ["spec.json"]
+
+
+@pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o002, 0o664), (0o077, 0o600)])
+def test_files_have_the_mode_that_the_umask_allows(tmp_path, mask, mode):
+    before = os.umask(mask)
+    try:
+        write_bytes(tmp_path / "spec.json", b"{}")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "spec.json").stat().st_mode & 0o777 == mode
+
+
+# Keys
+
+
+def test_every_field_and_the_seed_change_the_key():
+    keys = {run_key(Task(), 0), run_key(Task(), 1), run_key(Task(lr=0.1), 0)}
+    keys.add(run_key(Task(epochs=11), 0))
+    assert len(keys) == 4
+    assert run_key(Task(lr=0.01), 0) in keys
+
+
+def test_a_new_engine_version_changes_the_key(monkeypatch):
+    before = run_key(Task(), 0)
+    monkeypatch.setattr("flattest.experiments.keys.ENGINE_VERSION", ENGINE_VERSION + 1)
+    assert run_key(Task(), 0) != before
+
+
+@settings(deadline=None)
+@given(st.floats(), st.floats())
+def test_keys_are_equal_where_numbers_are(a, b):
+    same = a == b or (math.isnan(a) and math.isnan(b))
+    assert (run_key(Task(lr=a), 0) == run_key(Task(lr=b), 0)) == same
+
+
+def test_a_whole_number_has_one_key_however_it_is_written():
+    assert run_key(Task(lr=1), 0) == run_key(Task(lr=1.0), 0)
+    assert run_key(Task(lr=float("inf")), 0) != run_key(Task(lr=None), 0)
+
+
+def test_the_order_of_fields_does_not_change_the_key():
+    forward, backward = {"a": 1, "b": {"c": 2, "d": 3}}, {"b": {"d": 3, "c": 2}, "a": 1}
+    assert run_key(forward, 0) == run_key(backward, 0)
+
+
+# Runs
+
+
+def test_a_run_goes_from_pending_through_running_to_finished(store):
+    key = store.add(Task(), 3, "paper/fig1")
+    assert store.run(key).status == "pending"
+    with store.claim(key) as claim:
+        assert store.run(key).status == "running"
+        claim.finish({"epoch": [0, 1, 2]}, {"W1": np.eye(2)}, step=20, notes={"backend": "jax"})
+    run = store.run(key)
+    assert (run.status, run.seed, run.label, run.step) == ("finished", 3, "paper/fig1", 20)
+    assert run.started <= run.finished
+    assert run.seconds > 0
+    np.testing.assert_array_equal(run.series()["epoch"], [0, 1, 2])
+    np.testing.assert_array_equal(run.params()["W1"], np.eye(2))
+    assert run.task() == {"type": "test", "lr": 0.01, "epochs": 10}
+    assert run.notes() == {"backend": "jax"}
+    assert run.provenance().cores >= 1
+    assert run.provenance().versions["numpy"] == np.__version__
+
+
+def test_asking_twice_is_asking_once_and_a_done_run_is_not_given_again(store):
+    assert finished(store) == store.add(Task(), 0, "paper/other")
+    assert len(store.runs()) == 1
+    assert store.claim(run_key(Task(), 0)) is None
+
+
+def test_the_series_of_a_running_run_can_be_read(store):
+    key = store.add(Task(), 0, "paper/fig1")
+    with store.claim(key) as claim:
+        assert store.run(key).series() == {}
+        claim.progress(0.5, 10, {"train_loss": [1.0, 0.5]})
+        seen = Store.open(store.root).run(key)
+        assert (seen.status, seen.progress, seen.step) == ("running", 0.5, 10)
+        np.testing.assert_array_equal(seen.series()["train_loss"], [1.0, 0.5])
+        claim.finish({"train_loss": [1.0, 0.5, 0.1]})
+
+
+def test_checkpoints_are_listed_by_epoch(store):
+    key = store.add(Task(), 0, "paper/fig1")
+    with store.claim(key) as claim:
+        for epoch in (100, 5, 20):
+            claim.checkpoint(epoch, {"W1": np.full(2, epoch)})
+        claim.finish({})
+    (store.run(key).folder / "checkpoints" / "best.safetensors").touch()
+    history = store.run(key).checkpoints()
+    assert [c.epoch for c in history] == [5, 20, 100]
+    np.testing.assert_array_equal(history[2].params()["W1"], [100, 100])
+
+
+def test_an_exception_makes_the_run_failed_with_its_sentence_and_it_is_given_again(store):
+    key = store.add(Task(), 0, "paper/fig1")
+    with pytest.raises(FlattestError), store.claim(key):
+        raise FlattestError("The width must be\npositive.")
+    run = store.run(key)
+    assert (run.status, run.sentence) == ("failed", "The width must be positive.")
+    assert store.claim(key) is not None
+
+
+def test_an_interruption_leaves_the_run_to_be_resumed(store):
+    key = store.add(Task(), 0, "paper/fig1")
+
+    def interrupted():
+        with store.claim(key) as claim:
+            claim.progress(0.5, 10, {"epoch": [0]})
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert store.run(key).status == "interrupted"
+    assert store.run(key).progress == 0.5
+    assert store.claim(key) is not None
+
+
+@pytest.mark.parametrize("status", ["diverged", "stagnated"])
+def test_divergence_and_stagnation_are_results(store, status):
+    key = finished(store, status=status, sentence="Loss 1e40 at step 7.", step=7)
+    run = store.run(key)
+    assert (run.status, run.sentence, run.step) == (status, "Loss 1e40 at step 7.", 7)
+    assert run.done
+    assert store.claim(key) is None
+
+
+def test_a_run_cannot_end_with_an_unknown_status(store):
+    key = store.add(Task(), 0, "paper/fig1")
+    with pytest.raises(FlattestError, match="not 'ok'"), store.claim(key) as claim:
+        claim.finish({}, status="ok")
+
+
+# Broken runs
+
+
+def truncate(path):
+    path.write_bytes(path.read_bytes()[:-20])
+
+
+def newer(path):
+    write_json(path, msgspec.json.decode(path.read_bytes()) | {"schema": 99})
+
+
+BREAKS = {
+    "truncated series": ("series.npz", truncate, "damaged"),
+    "missing series": ("series.npz", Path.unlink, "missing"),
+    "truncated parameters": ("params.safetensors", truncate, "damaged"),
+    "missing parameters": ("params.safetensors", Path.unlink, "missing"),
+    "missing record": ("record.json", Path.unlink, "missing"),
+    "truncated spec": ("spec.json", truncate, "damaged"),
+    "missing spec": ("spec.json", Path.unlink, "missing"),
+    "newer schema": ("spec.json", newer, "schema 99"),
+}
+
+
+@pytest.mark.parametrize("name", BREAKS)
+def test_a_broken_run_is_marked_and_the_others_are_listed(store, name):
+    file, damage, reason = BREAKS[name]
+    whole, broken = finished(store, seed=0), finished(store, seed=1)
+    damage(store.folder(broken) / file)
+    runs = {run.key: run for run in store.runs()}
+    assert runs[whole].status == "finished"
+    assert runs[broken].status == "broken"
+    assert reason in runs[broken].sentence
+
+
+def test_bytes_that_rot_in_place_are_noticed_when_read(store):
+    run = store.run(finished(store, series={"epoch": np.arange(100.0)}))
+    path = run.folder / "series.npz"
+    data = bytearray(path.read_bytes())
+    data[400] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(FlattestError, match="series.npz: it is damaged"):
+        run.series()
+
+
+def test_damage_anywhere_in_series_is_said_in_a_sentence_or_changes_no_number(tmp_path):
+    """Unnoticed is only what is no part of the arrays, such as the date of a zip's entry."""
+    path, series = tmp_path / "series.npz", {"epoch": np.arange(40), "v": np.eye(3)}
+    write_series(path, series)
+    whole, noticed = path.read_bytes(), []
+    places = range(0, len(whole) - 4, 7)
+    for at in places:
+        path.write_bytes(whole[:at] + b"\xff\x00\x12\x63" + whole[at + 4 :])
+        try:
+            found = read_series(path)
+        except FlattestError as error:
+            noticed.append(str(error))
+        else:
+            assert found.keys() == series.keys()
+            for name, values in series.items():
+                np.testing.assert_array_equal(found[name], values)
+    assert len(noticed) > len(places) / 2
+    assert all("series.npz: it is damaged" in sentence for sentence in noticed)
+
+
+def test_a_run_whose_results_are_broken_is_given_again_from_the_start(store):
+    key = finished(store)
+    truncate(store.folder(key) / "series.npz")
+    with store.claim(key) as claim:
+        claim.finish({"epoch": [7]})
+    assert store.run(key).status == "finished"
+    np.testing.assert_array_equal(store.run(key).series()["epoch"], [7])
+
+
+def test_results_that_may_not_be_read_are_not_damaged_and_not_computed_again(store, monkeypatch):
+    key = finished(store)
+    read = Path.open
+
+    def refuse(path, *arguments, **options):
+        if path.name == "series.npz":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return read(path, *arguments, **options)
+
+    monkeypatch.setattr(Path, "open", refuse)
+    assert "series.npz: Permission denied; ask its owner" in store.run(key).examined().sentence
+    with pytest.raises(StoreError, match="Permission denied"):
+        store.claim(key)
+    monkeypatch.undo()
+    assert store.run(key) == store.run(key).examined()
+    assert store.index.row(key).owner is None
+
+
+@pytest.mark.parametrize("damage", [truncate, Path.unlink])
+def test_asking_again_repairs_a_spec_and_keeps_the_result(store, damage):
+    key = finished(store, seed=4)
+    damage(store.folder(key) / "spec.json")
+    assert store.run(key).status == "broken"
+    store.add(Task(), 4, "paper/fig1")
+    assert store.run(key).status == "finished"
+
+
+def test_a_stray_folder_is_listed_as_broken_and_can_be_asked_for(store):
+    key = run_key(Task(), 5)
+    store.folder(key).mkdir()
+    assert Store.open(store.root).runs() == []
+    (store.folder(key) / "spec.json").write_bytes(b"{")
+    (stray,) = Store.open(store.root).runs()
+    assert (stray.key, stray.status) == (key, "broken")
+    assert Store.open(store.root).find(key[:6]) == stray
+    store.add(Task(), 5, "paper/fig1")
+    assert [(run.seed, run.status) for run in store.runs()] == [(5, "pending")]
+
+
+def test_a_run_of_a_newer_schema_is_not_overwritten(store):
+    key = finished(store)
+    newer(store.folder(key) / "spec.json")
+    with pytest.raises(FlattestError, match="schema 99"):
+        store.claim(key)
+
+
+# The index
+
+
+@pytest.mark.parametrize("way", [Store.open, Store.create])
+def test_a_deleted_index_is_rebuilt_from_the_folders(store, way):
+    keys = {finished(store, seed=0), finished(store, seed=1), store.add(Task(), 2, "paper/fig1")}
+    before = {run.key: run for run in store.runs()}
+    for file in store.root.glob("index.sqlite*"):
+        file.unlink()
+    after = {run.key: run for run in way(store.root).runs()}
+    assert set(after) == keys
+    for key in keys:
+        for field in ("label", "seed", "status", "seconds", "progress"):
+            assert getattr(after[key], field) == getattr(before[key], field)
+
+
+def test_an_index_deleted_while_in_use_is_missed_until_the_store_is_opened_again(store):
+    key = finished(store)
+    (store.root / "index.sqlite").unlink()
+    with pytest.raises(StoreError, match="deleted while in use; `flattest status` rebuilds it"):
+        store.runs()
+    assert not (store.root / "index.sqlite").exists()
+    Store.open(store.root)
+    assert store.run(key).status == "finished"
+
+
+def test_the_log_of_a_deleted_index_is_not_replayed_into_the_new_one(store):
+    """The log that a killed process leaves: a copy of it while a connection is open."""
+    path = store.root / "index.sqlite"
+    log = store.root / "index.sqlite-wal"
+    key = finished(store)
+    with store.index.connection() as db:
+        db.execute("UPDATE runs SET label = 'stale'")
+        left = log.read_bytes()
+    path.unlink()
+    log.write_bytes(left)
+    assert Store.open(store.root).run(key).label == "paper/fig1"
+
+
+def test_an_index_that_another_process_made_meanwhile_keeps_its_log(store):
+    path = store.root / "index.sqlite"
+    with store.index.connection() as db:
+        db.execute("INSERT INTO runs (key, label, seed, created) VALUES ('k', 'in the log', 0, 0)")
+        index.Index.create(path)
+        assert (store.root / "index.sqlite-wal").stat().st_size > 0
+    assert store.index.row("k").label == "in the log"
+
+
+def test_a_run_folder_copied_from_another_store_is_adopted(store, tmp_path):
+    key = finished(store)
+    other = Store.create(tmp_path / "other")
+    store.folder(key).rename(other.folder(key))
+    assert Store.open(other.root).run(key).status == "finished"
+
+
+@pytest.mark.parametrize(("schema", "age"), [(0, "older"), (99, "newer")])
+def test_a_store_of_another_schema_is_refused_untouched(store, schema, age):
+    path = store.root / "index.sqlite"
+    db = sqlite3.connect(path)
+    db.execute(f"PRAGMA user_version={schema}")
+    db.close()
+    before = path.read_bytes()
+    for way in (Store.open, Store.create):
+        with pytest.raises(FlattestError, match=f"schema {schema}, from an? {age} flattest"):
+            way(store.root)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda path: path.write_bytes(b""),
+        lambda path: path.write_bytes(b"x" * 4096),
+        lambda path: os.truncate(path, path.stat().st_size - 4096),
+        lambda path: os.truncate(path, 100),
+    ],
+)
+def test_a_damaged_index_is_refused_with_the_advice_to_delete_it_which_helps(store, damage):
+    key = finished(store)
+    damage(store.root / "index.sqlite")
+    for way in (Store.open, Store.create):
+        with pytest.raises(StoreError, match="delete it, with index.sqlite-wal and .*-shm"):
+            way(store.root).runs()
+    (store.root / "index.sqlite").unlink()
+    assert Store.open(store.root).run(key).status == "finished"
+
+
+def test_a_store_that_is_not_there_or_cannot_be_made_is_refused(tmp_path):
+    with pytest.raises(FlattestError, match="no store"):
+        Store.open(tmp_path / "absent")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FlattestError, match="Not a directory; see .* with --store"):
+        Store.create(tmp_path / "file" / "store")
+
+
+def test_a_store_on_a_read_only_disk_can_be_read(store, monkeypatch):
+    key = finished(store)
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
+    locked = Store.open(store.root)
+    assert locked.run(key).status == "finished"
+    with pytest.raises(FlattestError, match="readonly"):
+        locked.add(Task(), 1, "paper/fig1")
+
+
+def test_a_full_disk_ends_with_a_sentence_and_the_run_is_not_done(store):
+    """The limit on file sizes makes the kernel refuse the write, as a full disk does."""
+    key = store.add(Task(), 0, "paper/fig1")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def fill():
+        with store.claim(key) as claim:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, limits[1]))
+            try:
+                claim.finish({"epoch": np.zeros(100_000)})
+            finally:
+                resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+    with pytest.raises(FlattestError, match="Cannot write"):
+        fill()
+    assert store.run(key).status == "failed"
+    assert not list(store.folder(key).glob("**/*.tmp"))
+
+
+# Many processes
+
+
+def test_a_run_in_hand_is_not_given_to_another_until_its_heart_stops(store, monkeypatch):
+    key = store.add(Task(), 0, "paper/fig1")
+    claim = store.claim(key)
+    with claim:
+        assert store.claim(key) is None
+        monkeypatch.setattr(index, "STALE_AFTER", -1.0)
+        second = store.claim(key)
+        assert second is not None
+        monkeypatch.undo()
+        with pytest.raises(LeaseLost, match="no longer ours"):
+            claim.progress(0.5, 1, {})
+    with second:
+        second.finish({"epoch": [1]})
+    assert store.run(key).status == "finished"
+
+
+def test_the_loser_of_a_lease_does_not_overwrite_the_winners_record(store, monkeypatch):
+    key = store.add(Task(), 0, "paper/fig1")
+    with store.claim(key) as loser:
+        monkeypatch.setattr(index, "STALE_AFTER", -1.0)
+        with store.claim(key) as winner:
+            winner.finish({"epoch": [1]})
+        with pytest.raises(LeaseLost):
+            loser.finish({"epoch": [2]})
+    assert store.run(key).status == "finished"
+    np.testing.assert_array_equal(store.run(key).series()["epoch"], [1])
+
+
+def test_a_claim_shows_signs_of_life(store, monkeypatch):
+    monkeypatch.setattr("flattest.runs.store.HEARTBEAT", 0.01)
+    key = store.add(Task(), 0, "paper/fig1")
+    with store.claim(key) as claim:
+        first = store.index.row(key).heartbeat
+        deadline = time.time() + 10
+        while store.index.row(key).heartbeat == first and time.time() < deadline:
+            time.sleep(0.01)
+        assert store.index.row(key).heartbeat > first
+        claim.finish({})
+
+
+KILLED = """
+import os, signal, sys, time
+from flattest.runs.store import Store
+store = Store.create(sys.argv[1])
+claim = store.claim(sys.argv[2])
+with claim:
+    time.sleep(0.3)
+    claim.progress(0.5, 5, {"epoch": [0, 1]})
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_killed_process_leaves_its_run_interrupted_and_free(store):
+    key = store.add(Task(), 0, "paper/fig1")
+    environment = os.environ | {"PYTHONPATH": SOURCE}
+    command = [sys.executable, "-c", KILLED, str(store.root), key]
+    assert subprocess.run(command, env=environment, timeout=60).returncode == -9
+    run = store.run(key)
+    assert (run.status, run.progress) == ("interrupted", 0.5)
+    np.testing.assert_array_equal(run.series()["epoch"], [0, 1])
+    assert run.seconds >= 0.3
+    with store.claim(key) as claim:
+        claim.finish({})
+    assert store.run(key).seconds > run.seconds
+
+
+def test_the_time_of_a_run_is_that_of_the_work_it_goes_on_from(store):
+    """Of an interrupted stretch the part up to its last progress counts, once."""
+    key, start = store.add(Task(), 0, "paper/fig1"), time.time()
+
+    def interrupted():
+        with store.claim(key) as claim:
+            for _ in range(2):
+                time.sleep(0.1)
+                claim.progress(0.5, 1, {})
+            time.sleep(1)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert 0.2 <= store.run(key).seconds <= time.time() - start - 1
+    with store.claim(key) as claim:
+        time.sleep(0.1)
+        claim.finish({})
+    assert 0.3 <= store.run(key).seconds <= time.time() - start - 1
+
+
+def test_a_broken_run_begins_anew_and_so_does_its_time(store):
+    key = store.add(Task(), 0, "paper/fig1")
+    with store.claim(key) as claim:
+        time.sleep(0.3)
+        claim.finish({"epoch": [0]})
+    (store.folder(key) / "series.npz").unlink()
+    with store.claim(key) as claim:
+        claim.finish({"epoch": [0]})
+    assert store.run(key).seconds < 0.3
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, FlattestError])
+def test_who_lost_a_run_does_not_touch_the_result_of_who_took_it_over(store, error):
+    key = store.add(Task(), 0, "paper/fig1")
+
+    def overtaken():
+        with store.claim(key) as claim:
+            store.index.change(key, claim.owner, owner=None, heartbeat=None)
+            with store.claim(key) as other:
+                other.finish({"epoch": [7]})
+            raise error
+
+    with pytest.raises(error):
+        overtaken()
+    assert read_record(store.folder(key)).status == "finished"
+    assert store.run(key).status == "finished"
+
+
+def test_a_run_that_was_killed_between_its_record_and_the_index_is_done(store):
+    key = finished(store)
+    db = sqlite3.connect(store.root / "index.sqlite")
+    db.execute("UPDATE runs SET status = 'running', owner = 'gone', pid = 0, heartbeat = 0")
+    db.commit()
+    db.close()
+    assert store.claim(key) is None
+    assert store.run(key).status == "finished"
+
+
+def work(root, keys, wins):
+    """Make the store, ask for every run and do those we get."""
+    store = Store.create(root)
+    for seed in range(len(keys)):
+        store.add(Task(), seed, "paper/fig1")
+    for key in keys:
+        claim = store.claim(key)
+        if claim is not None:
+            with claim:
+                claim.finish({"epoch": [0]})
+            wins.put(key)
+
+
+def test_processes_that_share_a_store_do_every_run_once(tmp_path):
+    keys = [run_key(Task(), seed) for seed in range(12)]
+    context = multiprocessing.get_context("spawn")
+    wins = context.Queue()
+    workers = [context.Process(target=work, args=(tmp_path / "s", keys, wins)) for _ in range(3)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(60)
+    assert [worker.exitcode for worker in workers] == [0, 0, 0]
+    assert sorted(wins.get(timeout=5) for _ in keys) == sorted(keys)
+    assert wins.empty()
+    assert [run.status for run in Store.open(tmp_path / "s").runs()] == ["finished"] * 12
+    assert not list((tmp_path / "s").glob("**/*.tmp"))
+
+
+def test_the_commit_of_a_foreign_checkout_is_not_ours(tmp_path):
+    from flattest.runs.provenance import commit
+
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    stranger = tmp_path / "pkg" / "store" / "provenance.py"
+    stranger.parent.mkdir(parents=True)
+    stranger.write_text("")
+    assert commit(stranger) == ""

@@ -1,0 +1,1 @@
+"""What tests share: slow references that are obviously right, the table of cases, small stores."""

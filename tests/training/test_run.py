@@ -1,0 +1,301 @@
+"""The driver: what a run logs, how it ends, and what it refuses."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import flattest as ft
+from flattest.training.log import Log, Setting, log_spaced, stagnated_at
+from flattest.training.run import train, train_many
+from support.reference import dense_gradient, dense_hessian
+
+NET = ft.MLP(width=12, bias=True)
+DATA = ft.xor(n=12, d=5, seed=1)
+EVERY_EPOCH = Log(epochs=tuple(range(60)), measures=())
+
+
+def test_a_run_logs_every_metric_in_float64():
+    run = train(NET, DATA, ft.sam(0.05, 0.1, epochs=40), seed=3, log=Log(epochs=(0, 5, 40)))
+    s, params = run.series, {k: np.asarray(v, np.float64) for k, v in run.params.items()}
+    assert (run.status, run.backend, run.reason, run.step) == ("finished", "fused", "", 480)
+    assert s["epoch"].tolist() == [0, 5, 40]
+    assert s["step"].tolist() == [0, 60, 480]
+    assert all(column.dtype == np.float64 and column.shape == (3,) for column in s.values())
+    assert run.params["W1"].dtype == np.float32
+    f = np.maximum(DATA.x @ params["W1"].T + params["b1"], 0) @ params["W2"]
+    assert s["train_loss"][-1] == pytest.approx(np.mean((f - DATA.y) ** 2), rel=1e-12)
+    assert s["train_error"][-1] == np.mean(f * DATA.y <= 0)
+    assert s["sharpness"][-1] == pytest.approx(
+        np.trace(dense_hessian(NET, params, DATA)), rel=1e-10
+    )
+    gradient = dense_gradient(NET, params, DATA)
+    assert s["gradient_norm"][-1] == pytest.approx(np.linalg.norm(gradient), rel=1e-10)
+    assert s["bound"] == pytest.approx(4 * np.sqrt(6), rel=1e-12)
+    assert s["gap"] == pytest.approx(s["sharpness"] / s["bound"] - 1, rel=1e-12)
+    assert s["norm_b1"][-1] == pytest.approx(np.linalg.norm(params["b1"]), rel=1e-12)
+    total = sum(s[f"norm_{name}"] ** 2 for name in params) ** 0.5
+    assert s["norm"] == pytest.approx(total, rel=1e-12)
+    on = (DATA.x @ params["W1"].T + params["b1"] > 0).any(axis=0)
+    assert s["active_neurons"][-1] == on.sum()
+
+
+def test_the_test_error_is_that_of_the_whole_support_where_it_is_small():
+    run = train(NET, DATA, ft.sgd(0.05, epochs=3), log=Log(epochs=()))
+    x = DATA.distribution.population().x
+    assert len(x) == 32
+    f = ft.predict(NET, run.params, x, DATA.x)
+    assert run.series["test_error"][-1] == np.mean(f * x[:, 0] * x[:, 1] <= 0)
+    assert run.series["test_loss"][-1] == pytest.approx(np.mean((f - x[:, 0] * x[:, 1]) ** 2))
+
+
+def test_data_without_a_distribution_have_no_test_error():
+    run = train(NET, ft.Dataset(DATA.x, DATA.y), ft.sgd(0.05, epochs=2))
+    assert np.isnan(run.series["test_error"]).all()
+    assert np.isnan(run.series["test_loss"]).all()
+
+
+def test_a_loss_without_a_minimizer_has_no_bound_and_labels_of_0_an_absolute_gap():
+    plain = train(NET, DATA, ft.sgd(0.05, epochs=2), loss=ft.Logistic(smoothing=0.0))
+    assert np.isfinite(plain.series["sharpness"]).all()
+    assert np.isnan(plain.series["bound"]).all()
+    zero = train(NET, ft.Dataset(DATA.x, 0 * DATA.y), ft.sgd(0.05, epochs=2))
+    assert (zero.series["bound"] == 0).all()
+    assert (zero.series["gap"] == zero.series["sharpness"]).all()
+
+
+def test_points_are_log_spaced_from_the_start_of_every_phase():
+    phases = [ft.sgd(0.01, epochs=100), ft.sgd(0.01, epochs=10)]
+    epochs = train(NET, DATA, phases, log=Log(points=10, measures=())).series["epoch"]
+    spaced = [*log_spaced(100, 5), *(100 + e for e in log_spaced(10, 5))]
+    assert epochs.tolist() == [0, *spaced]
+    ratios = np.diff(np.log(log_spaced(10**6, 25)[10:]))
+    assert ratios == pytest.approx(ratios[0], rel=1e-2)
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.integers(0, 2**40), st.sets(st.integers(0, 60), max_size=9), st.integers(1, 60))
+def test_any_log_gives_the_same_bits_in_the_fused_engine(seed, epochs, length):
+    phases = [
+        ft.sam(0.05, 0.1, epochs=length, label_noise=0.1),
+        ft.sgd(0.02, epochs=60 - length + 1),
+    ]
+
+    def run(log):
+        return train(NET, DATA, phases, seed=seed, log=log)
+
+    plain = run(Log(epochs=(), measures=()))
+    cut = run(Log(epochs=tuple(epochs), measures=()))
+    assert set(cut.series["epoch"]) == {0, length, 61} | epochs
+    assert all((plain.params[name] == cut.params[name]).all() for name in plain.params)
+
+
+def test_what_is_logged_changes_no_bit_in_the_jax_engine():
+    phases = [ft.sam(0.05, 0.1, epochs=30, warmup=70), ft.sgd(0.02, epochs=20)]
+
+    def params(log):
+        return train(NET, DATA, phases, seed=2, backend="jax", log=log).params
+
+    sparse, dense = params(Log(epochs=())), params(EVERY_EPOCH)
+    assert all((sparse[name] == dense[name]).all() for name in sparse)
+
+
+@pytest.mark.parametrize("backend", ["jax", "fused"])
+def test_a_loss_reached_ends_its_phase_and_the_next_begins(backend):
+    phases = [ft.sgd(0.05, epochs=500, stop_loss=0.2), ft.sgd(0.01, epochs=7)]
+    run = train(NET, DATA, phases, seed=0, backend=backend, dtype="float64")
+    first = run.series["epoch"][run.series["phase"] == 0]
+    assert first[-1] < 500
+    assert run.epoch == first[-1] + 7
+    loss = run.series["train_loss"][run.series["epoch"] == first[-1]]
+    assert loss <= 0.2
+
+
+@pytest.mark.parametrize("backend", ["jax", "fused"])
+def test_the_step_grows_once_the_loss_is_small(backend):
+    change = ft.StepChange(below=0.5, factor=2.0)
+    phase = ft.sgd(0.02, epochs=60, step_change=change)
+    run = train(NET, DATA, phase, seed=0, backend=backend, dtype="float64", log=EVERY_EPOCH)
+    crossing = int(np.argmax(run.series["train_loss"] < 0.5))
+    assert 0 < crossing < 59
+    phases = [ft.sgd(0.02, epochs=crossing), ft.sgd(0.04, epochs=60 - crossing)]
+    by_hand = train(NET, DATA, phases, seed=0, backend=backend, dtype="float64")
+    assert all((run.params[name] == by_hand.params[name]).all() for name in run.params)
+
+
+@pytest.mark.parametrize("backend", ["jax", "fused"])
+def test_divergence_is_a_result_with_its_step(backend):
+    phases = [ft.sgd(0.01, batch=None, epochs=7), ft.sgd(0.25, epochs=100)]
+    run = train(NET, DATA, phases, backend=backend)
+    assert run.status == "diverged"
+    assert str(run.step) in run.sentence
+    whole = 7 + 12 * (run.epoch - 7)
+    assert run.series["step"][-1] == whole > 7
+    assert whole <= run.step <= whole + 12
+    assert all(np.isfinite(value).all() for value in run.params.values())
+    assert run.series["epoch"][-1] == run.epoch
+    assert np.isfinite(run.series["train_loss"]).all()
+
+
+def test_both_engines_diverge_in_the_same_epoch():
+    # The step may differ: ReLU hides a NaN from the output in one engine and not in the other.
+    runs = [
+        train(NET, DATA, ft.sgd(0.6, epochs=100), backend=backend, dtype="float64")
+        for backend in ("jax", "fused")
+    ]
+    assert {run.status for run in runs} == {"diverged"}
+    assert runs[0].epoch == runs[1].epoch
+
+
+def test_a_network_of_dead_neurons_has_stagnated_from_the_start():
+    params = NET.init(5, seed=0) | {"b1": np.full(12, -100.0)}
+    run = train(NET, DATA, ft.sam(0.05, 0.1, epochs=100), params=params)
+    assert (run.status, run.step) == ("stagnated", 0)
+    assert run.series["active_neurons"].tolist() == [0] * len(run.series["epoch"])
+
+
+def test_sim_bn_that_collapses_to_its_saddle_at_0_has_stagnated():
+    # wen2023's Sim-BN from a small γ: SAM's ρ holds it at γ = W2 = 0, where it cannot learn.
+    small = ft.MLP(width=20, bias=True, norm="sim_bn", initialization=ft.Init(gamma=0.01))
+    run = train(small, DATA, ft.sam(0.02, 0.5, epochs=1000), log=Log(points=20))
+    assert run.status == "stagnated"
+    assert f"since step {run.step}" in run.sentence
+    assert run.series["norm_gamma"][-1] < 0.1
+    healthy = ft.MLP(width=20, bias=True, norm="sim_bn")
+    assert train(healthy, DATA, ft.sam(0.005, 0.1, epochs=1000)).status == "finished"
+
+
+def series_of(loss, gradient=1.0):
+    loss = np.asarray(loss, float)
+    epoch = np.linspace(0, 10_000, len(loss))
+    ones = np.ones(len(loss))
+    return {
+        "epoch": epoch,
+        "step": epoch * 12,
+        "train_loss": loss,
+        "norm": ones,
+        "gradient_norm": ones * gradient,
+    }
+
+
+@pytest.mark.parametrize(
+    ("loss", "gradient", "decay", "step"),
+    [
+        ([1, 0.5, 0.1, 1e-6, 1e-6, 1e-6], 0, False, None),
+        ([1, 0.5, 0.2, 0.2, 0.2, 0.2], 1, False, 48_000),
+        ([1, 0.5, 0.2, 0.2, 0.2, 0.2], 1, True, None),
+        ([1, 0.5, 0.2, 0.21, 0.19, 0.2], 1, False, None),
+        ([1, 0.5, 0.2, 0.21, 0.19, 0.2], 1e-9, True, 0),
+        ([1, 1.2, 0.5, 0.9, 1.01, 0.99], 1, False, None),
+        ([1, 0.9, 1.1, 1.0, 0.995, 1.03], 1, False, 48_000),
+    ],
+    ids=[
+        "at the minimum",
+        "standing still",
+        "the minimum with weight decay",
+        "still moving",
+        "a critical point",
+        "collapsed only of late",
+        "collapsed",
+    ],
+)
+def test_stagnation_is_being_stuck_above_the_minimum(loss, gradient, decay, step):
+    data = ft.Dataset(np.eye(4), np.array([1.0, -1.0, 1.0, -1.0]))
+    setting = Setting(NET, data, ft.MSE(), None)
+    assert (setting.constant_loss, setting.least_loss) == (1.0, 0.0)
+    assert stagnated_at(series_of(loss, gradient), setting, decay) == step
+
+
+def test_many_runs_at_once_are_the_single_runs():
+    phases = [ft.sgd(0.05, batch=4, epochs=30, stop_loss=0.4), ft.sam(0.02, 0.1, batch=4, epochs=9)]
+    seeds, rates = (0, 1, 2), (0.05, 0.01, 9.0)
+    together = train_many(NET, DATA, phases, seeds, rates, dtype="float64", log=Log(points=6))
+    for run, seed, rate in zip(together, seeds, rates, strict=True):
+        own = [ft.sgd(rate, batch=4, epochs=30, stop_loss=0.4)]
+        own.append(ft.sam(rate, 0.1, batch=4, epochs=9))
+        single = train(NET, DATA, own, seed, backend="jax", dtype="float64", log=Log(points=6))
+        assert (run.status, run.step, run.epoch) == (single.status, single.step, single.epoch)
+        for name, column in single.series.items():
+            assert run.series[name] == pytest.approx(column, rel=1e-8, abs=1e-10, nan_ok=True)
+    assert together[0].epoch < 39
+    assert together[2].status == "diverged"
+
+
+def test_auto_says_why_it_did_not_take_the_fused_engine():
+    model = ft.FunctionModel(
+        lambda p, x: jnp.tanh(x @ p["A"]) @ p["c"],
+        lambda d, seed: {"A": np.full((d, 2), 0.1), "c": np.array([0.5, -0.2])},
+    )
+    run = train(model, DATA, ft.sgd(0.01, epochs=2))
+    assert run.backend == "jax"
+    assert "MLP" in run.reason
+    assert np.isnan(run.series["active_neurons"]).all()
+    assert run.series["sharpness"][-1] == pytest.approx(
+        np.trace(dense_hessian(model, run.params, DATA)), rel=1e-6
+    )
+    with pytest.raises(ft.FlattestError, match="backend='auto'"):
+        train(model, DATA, ft.sgd(0.01, epochs=2), backend="fused")
+
+
+def test_progress_is_told_up_to_the_end():
+    told = []
+    run = train(NET, DATA, ft.sgd(0.01, epochs=5), progress=told.append)
+    assert told[-1].fraction == 1.0
+    assert (told[-1].epoch, told[-1].step) == (5, 60)
+    assert all((told[-1].series[name] == run.series[name]).all() for name in run.series)
+
+
+WRONG_SHAPE = {"W1": np.ones((12, 4)), "b1": np.ones(12), "W2": np.ones(12)}
+NOT_FINITE = {"W1": np.full((12, 5), np.nan), "b1": np.ones(12), "W2": np.ones(12)}
+TABLE = ft.FunctionModel(lambda p, x: x @ p["A"], lambda d, seed: {"A": np.ones((d, 2))})
+WIDE = ft.FunctionModel(lambda p, x: x @ p["A"], lambda d, seed: {"A": np.ones(d + 1)})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model": "mlp"}, "A model has init and apply"),
+        ({"data": DATA.x}, r"not as a ndarray: flattest.Dataset\(x, y\)"),
+        ({"phases": []}, "at least one phase"),
+        ({"phases": ["sgd"]}, "made by gd, sgd or sam"),
+        ({"phases": [ft.sgd(0.1, batch=13, epochs=1)]}, "larger than the 12 training points"),
+        ({"params": WRONG_SHAPE}, r"W1 must have shape \(12, 5\)"),
+        ({"params": NOT_FINITE}, "W1 has entries that are not finite"),
+        ({"seed": -1}, "seed must be a non-negative integer"),
+        ({"seed": 0.5}, "seed must be a non-negative integer"),
+        ({"dtype": "float16"}, "valid are: float32, float64"),
+        ({"backend": "cuda"}, "valid are: auto, fused, jax"),
+        ({"loss": "hinge"}, "valid are: half_mse, logistic, mse"),
+        ({"data": ft.ball(n=12, d=5), "loss": "logistic"}, "takes labels"),
+        (
+            {"phases": [ft.label_noise_sgd(0.1, 0.2, epochs=1)], "loss": "logistic"},
+            "squared losses only",
+        ),
+        ({"model": TABLE}, "one output a point"),
+        ({"model": WIDE}, "cannot be applied to 5 inputs"),
+        (
+            {
+                "model": ft.FunctionModel(
+                    lambda p, x: x @ p["A"], lambda d, seed: {"A": np.ones(d)}
+                ),
+                "phases": [ft.sgd(0.1, epochs=1, project=1.0)],
+            },
+            "first layer named W1",
+        ),
+    ],
+)
+def test_bad_input_is_refused_in_one_sentence(changes, message):
+    arguments = {"model": NET, "data": DATA, "phases": [ft.sgd(0.1, epochs=1)], **changes}
+    with pytest.raises(ft.FlattestError, match=message):
+        train(**arguments)
+
+
+def test_runs_that_cannot_go_together_are_refused():
+    phase = ft.sgd(0.1, epochs=1)
+    with pytest.raises(ft.FlattestError, match="one seed, dataset and step size"):
+        train_many(NET, DATA, phase, seeds=(0, 1), lrs=(0.1,))
+    with pytest.raises(ft.FlattestError, match="datasets of one shape"):
+        train_many(NET, [DATA, ft.xor(n=8, d=5)], phase, seeds=(0, 1))
+    with pytest.raises(ft.FlattestError, match="no checkpoint"):
+        train_many(NET, DATA, phase, seeds=(0,), checkpoint="somewhere")
