@@ -31,6 +31,7 @@ from flattest.report.http import HOST
 from flattest.report.server import serving
 from flattest.runs.store import Store
 from flattest.studies.table1.experiments import ROWS, roles
+from flattest.training.run import Run
 
 RUNS, POINTS, READERS = 2_000, 200, 50
 SECONDS = 15.0
@@ -59,11 +60,11 @@ CHALLENGED |= dict.fromkeys(("start_test_error", "start_sharpness"), np.nan)
 
 def keep(store: Store, e: Experiment, seed: int, series: dict[str, Any]) -> bool:
     """Whether this was a new run, and not another panel's too."""
-    claim = store.claim(store.add(e.quick.task, seed, f"{e.name}:quick"))
-    if claim is None:
+    lease = store.lease(store.add(e.quick.task, seed, f"{e.name}:quick"))
+    if lease is None:
         return False
-    with claim:
-        claim.finish(series=series)
+    with lease:
+        lease.finish(Run(series=series))
     return True
 
 
@@ -79,12 +80,12 @@ def write_progress(root: Path, over: Event) -> None:
     """What a runner does: a run at work tells of its progress twice a second."""
     store, rng = Store.open(root), np.random.default_rng(1)
     key = store.add(experiment("wen2023/fig1a").full.task, 0, "wen2023/fig1a")
-    with store.claim(key) as claim:
+    with store.lease(key) as lease:
         for step in range(1, 10_000):
-            claim.progress(step / 10_000, step, noisy_curves(rng))
+            lease.progress(step / 10_000, step, noisy_curves(rng))
             if over.wait(0.5):
                 break
-        claim.finish(series=noisy_curves(rng))
+        lease.finish(Run(series=noisy_curves(rng)))
 
 
 async def reader(

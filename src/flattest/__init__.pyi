@@ -334,9 +334,9 @@ from flattest.training.run import (
 from flattest.training.run import (
     Run as Run,
 )
-from flattest.training.run import (
+from flattest.training.train import (
     train as train,
 )
-from flattest.training.run import (
+from flattest.training.train import (
     train_many as train_many,
 )

@@ -1,4 +1,4 @@
-"""What processes that this one starts inherit: threads of BLAS, and whether they hear Ctrl-C."""
+"""This machine: its cores, and what processes started here inherit (BLAS threads, Ctrl-C)."""
 
 import os
 import signal
@@ -53,3 +53,10 @@ def _recorded_interrupts() -> Iterator[list[int]]:
         yield heard
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def available_cores() -> int:
+    """The cores this process may use, which in a container are fewer than the machine's."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

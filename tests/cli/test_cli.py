@@ -22,8 +22,9 @@ from flattest.evidence import Verdict
 from flattest.experiments import registry
 from flattest.experiments.expectations import AtMost
 from flattest.ledger.claim import Outcome
-from flattest.runs import runner
+from flattest.runs.plan import Job
 from flattest.runs.store import Store
+from flattest.runs.work import work
 from support.places import SOURCE
 from support.shell import flattest
 from support.stores import rot
@@ -106,7 +107,7 @@ def on_a_terminal(width, shown):
 
 def test_the_names_of_experiments_and_claims_are_whole_on_a_narrow_terminal(panels):
     name, prose = "p/" + 47 * "x", 20 * "prose "
-    e = msgspec.structs.replace(panels["p/fig1a"], name=name, figure="Figure 1", claim=prose)
+    e = msgspec.structs.replace(panels["p/fig1a"], name=name, figure="Figure 1", statement=prose)
     assert name in on_a_terminal(80, list_table([e]))
     words = dict.fromkeys(("source", "evidence", "cost", "expected"), "words")
     measured = Verdict("words", 0.123456789, 0.123456789, "=", 1e-9)
@@ -217,7 +218,7 @@ def test_show_tells_all_of_a_run(capsys, panels):
 def test_show_finds_a_run_of_ones_own_by_its_name(capsys, panels):
     store = Store.create("out/store")
     key = store.add(Square(), 4, "judge/mine")
-    runner.work(store.root, runner.Job(Square(), 4, "judge/mine"))
+    work(store.root, Job(Square(), 4, "judge/mine"))
     _, out, _ = flattest(capsys, "show", "judge/mine@4", "--json")
     assert json.loads(out)["run"]["key"] == key
 

@@ -20,17 +20,19 @@ from flattest.experiments.expectations import (
     RankCorrelation,
     RatioAtLeast,
     RatioAtMost,
-    Result,
     RisesAfterMinimum,
     WithinOfBound,
 )
 from flattest.experiments.experiment import Computed, Experiment, Variant
 from flattest.experiments.keys import run_key
 from flattest.experiments.registry import matching, read_experiment
+from flattest.training.run import Run
 
 
 def result(status="finished", seed=0, **series):
-    return Result(seed, status, {k: np.asarray(v, float) for k, v in series.items()})
+    return Run(
+        seed=seed, status=status, series={k: np.asarray(v, float) for k, v in series.items()}
+    )
 
 
 def seeds(name, *ends):
@@ -39,7 +41,7 @@ def seeds(name, *ends):
 
 def with_columns(*norms):
     """A network whose W1 has columns of these norms."""
-    return Result(0, "finished", {}, {"W1": np.diag(norms)})
+    return Run(series={}, params={"W1": np.diag(norms)})
 
 
 # Each expectation: results that meet it, and results that do not.
@@ -197,7 +199,7 @@ def test_what_cannot_be_judged_is_refused():
     with pytest.raises(FlattestError, match="W1 has 2 columns"):
         FirstColumnsDominate(ratio=1).verdict([with_columns(1.0, 1.0)])
     for expectation in (Ends(), AtMost(series="e", value=1)):
-        with pytest.raises(FlattestError, match="no results"):
+        with pytest.raises(FlattestError, match="no runs"):
             expectation.verdict([])
 
 
@@ -220,7 +222,9 @@ class Doubling(Computed, frozen=True, tag="test/doubling"):
 
 def panel(name, n=4, value=10.0):
     variant = Variant(Doubling(n=n), 2, (AtMost(series="value", value=value),))
-    return Experiment(name=name, figure="Figure", claim="It doubles.", quick=variant, full=variant)
+    return Experiment(
+        name=name, figure="Figure", statement="It doubles.", quick=variant, full=variant
+    )
 
 
 @pytest.fixture
@@ -265,7 +269,7 @@ def test_an_experiment_survives_a_spec_file(tmp_path):
     spec = panel("p/fig1")
     (tmp_path / "spec.json").write_bytes(msgspec.json.encode(spec))
     (tmp_path / "spec.toml").write_text(
-        "name = 'p/fig1'\nfigure = 'Figure'\nclaim = 'It doubles.'\n"
+        "name = 'p/fig1'\nfigure = 'Figure'\nstatement = 'It doubles.'\n"
         + "".join(
             f"[{v}]\nseeds = 2\ntask = {{type = 'test/doubling', n = 4}}\n"
             "expectations = [{expect = 'at_most', series = 'value', value = 10.0}]\n"
@@ -304,7 +308,7 @@ def test_a_spec_file_must_exist_and_be_json_or_toml(tmp_path):
 
 def test_every_registered_experiment_claims_and_expects_something():
     for experiment in registry.experiments().values():
-        assert experiment.claim.endswith(".")
+        assert experiment.statement.endswith(".")
         assert experiment.full.expectations, experiment.name
         for other in experiment.quick.needs | experiment.full.needs:
             registry.experiment(other)

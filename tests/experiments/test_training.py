@@ -15,7 +15,9 @@ from flattest.experiments.experiment import Experiment, Variant
 from flattest.experiments.keys import run_key
 from flattest.experiments.registry import read_experiment
 from flattest.experiments.training import Training
-from flattest.runs import runner
+from flattest.runs.plan import plan
+from flattest.runs.results import results
+from flattest.runs.run import run_experiments
 from flattest.runs.store import Store
 from flattest.training import loop
 from flattest.training.log import Log
@@ -35,7 +37,11 @@ EXPECTATIONS = (AtMost(series="train_loss", value=0.01), WithinOfBound(relative=
 def experiment(task=TASK, seeds=2, expectations=EXPECTATIONS):
     variant = Variant(task, seeds, expectations)
     return Experiment(
-        name="t/training", figure="Figure 4b", claim="SAM flattens.", quick=variant, full=variant
+        name="t/training",
+        figure="Figure 4b",
+        statement="SAM flattens.",
+        quick=variant,
+        full=variant,
     )
 
 
@@ -45,7 +51,7 @@ def store(tmp_path):
 
 
 def test_a_trained_network_is_stored_with_its_history_and_meets_its_expectations(store):
-    (judgement,) = runner.run([experiment()], "quick", store, workers=1)
+    (judgement,) = run_experiments([experiment()], "quick", store, workers=1)
     assert judgement.met, judgement.verdicts
     run = judgement.runs[0]
     epochs = run.series()["epoch"]
@@ -62,7 +68,7 @@ def test_a_wrong_sign_in_the_perturbation_makes_the_expectations_fail(store, mon
     monkeypatch.setattr(loop, "_climb", lambda *arguments: -climb(*arguments))
     jax.clear_caches()  # what was compiled before has the right sign
     try:
-        (judgement,) = runner.run([experiment()], "quick", store, workers=1)
+        (judgement,) = run_experiments([experiment()], "quick", store, workers=1)
     finally:
         jax.clear_caches()
     assert [run.status for run in judgement.runs] == ["finished", "finished"]
@@ -102,7 +108,7 @@ def test_an_impossible_training_is_refused_before_it_runs():
 
 def test_divergence_is_a_result_that_meets_nothing(store):
     wild = msgspec.structs.replace(TASK, phases=(ft.sgd(1e3, epochs=5),))
-    (judgement,) = runner.run([experiment(wild, 1)], "quick", store, workers=1)
+    (judgement,) = run_experiments([experiment(wild, 1)], "quick", store, workers=1)
     assert judgement.runs[0].status == "diverged"
     assert not any(verdict.holds for verdict in judgement.verdicts)
 
@@ -110,7 +116,7 @@ def test_divergence_is_a_result_that_meets_nothing(store):
 def test_the_longest_training_is_started_first(store):
     long = msgspec.structs.replace(TASK, phases=(ft.sam(0.02, 0.1, epochs=800),))
     wide = msgspec.structs.replace(TASK, model=ft.MLP(100, bias=True))
-    jobs = runner.plan([experiment(t, 1) for t in (TASK, long, wide)], "quick", store)
+    jobs = plan([experiment(t, 1) for t in (TASK, long, wide)], "quick", store)
     assert [job.task for job in jobs] == [wide, long, TASK]
 
 
@@ -119,18 +125,18 @@ import functools, os, signal, sys
 from pathlib import Path
 from flattest.experiments import training
 from flattest.experiments.registry import read_experiment
-from flattest.runs import runner
-from flattest.runs.store import Claim, Store
-from flattest.training import run
+from flattest.runs.run import run_experiments
+from flattest.runs.store import Lease, Store
+from flattest.training import train
 
-def progress(claim, fraction, step, series):
+def progress(lease, fraction, step, series):
     if fraction > 0.5:
         os.kill(os.getpid(), signal.SIGKILL)
 
-Claim.progress = progress
-run._STRETCH_SECONDS = 0.0
+Lease.progress = progress
+train._STRETCH_SECONDS = 0.0
 training.train = functools.partial(training.train, checkpoint_seconds=0.0)
-runner.run([read_experiment(Path(sys.argv[1]))], "quick", Store.create(sys.argv[2]), workers=1)
+run_experiments([read_experiment(Path(sys.argv[1]))], "quick", Store.create(sys.argv[2]), workers=1)
 """
 
 
@@ -143,8 +149,8 @@ def test_a_training_killed_half_way_resumes_to_the_same_bits(store, tmp_path):
     assert [run.status for run in killed.runs()] == ["interrupted"]
     assert list(killed.runs()[0].folder.glob("scratch/*.safetensors"))
     for s in (killed, store):
-        runner.run([e], "quick", s, workers=1)
-    resumed, whole = (runner.results(e, "quick", s)[0] for s in (killed, store))
+        run_experiments([e], "quick", s, workers=1)
+    resumed, whole = (results(e, "quick", s)[0] for s in (killed, store))
     for one, other in ((resumed.series, whole.series), (resumed.params, whole.params)):
         assert set(one) == set(other)
         for name in one:

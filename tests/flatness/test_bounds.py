@@ -189,7 +189,7 @@ def test_no_interpolator_is_flatter_than_the_bound(model, data, loss):
         ft.sim_ln_memorizer(SMALL, epsilon=0.1),
         ft.sim_bn_optimum(COMPLETE, width=8, scale=30.0),
     ],
-    ids=lambda built: built.certificate.claim,
+    ids=lambda built: built.certificate.statement,
 )
 def test_around_the_flattest_networks_the_bound_still_holds(built):
     rng, data = np.random.default_rng(0), SMALL if built.model.norm != "sim_bn" else COMPLETE

@@ -8,7 +8,6 @@ import pytest
 
 import flattest as ft
 from flattest.errors import FlattestError
-from flattest.experiments.expectations import Result
 from flattest.lab.challenge import known_memorizer
 from flattest.lab.scenario import (
     SCENARIOS,
@@ -23,12 +22,15 @@ from flattest.lab.scenario import (
 from flattest.lab.setup import Setup
 from flattest.runs.store import Store
 from flattest.studies.table1.experiments import ROWS
+from flattest.training.run import Run
 from support.places import ROOT
 
 
 def trained(error, status="finished", train_error=0.0, sharpness=23.0):
     names = {"test_error": error, "train_error": train_error, "sharpness": sharpness, "bound": 22.3}
-    return Result(0, status, {name: np.full(30, value) for name, value in names.items()})
+    return Run(
+        seed=0, status=status, series={name: np.full(30, value) for name, value in names.items()}
+    )
 
 
 LAB = ROOT / "examples" / "table1_lab.py"
@@ -40,7 +42,9 @@ LEAST = Reach(1.0, np.nan)
 def challenged(error, certified, start=0.5, sharpness=22.3, bound=22.3):
     names = {"test_error": error, "certified": certified, "start_test_error": start}
     numbers = names | {"sharpness": sharpness, "bound": bound, "start_sharpness": 100.0}
-    return Result(0, "finished", {name: np.array(value) for name, value in numbers.items()})
+    return Run(
+        seed=0, status="finished", series={name: np.array(value) for name, value in numbers.items()}
+    )
 
 
 def test_training_generalizes_where_the_interval_lies_below_the_threshold():

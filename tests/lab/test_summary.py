@@ -6,6 +6,7 @@ import pytest
 from flattest.experiments.registry import experiment
 from flattest.lab.summary import markdown, summarize
 from flattest.runs.store import Store
+from flattest.training.run import Run
 from support.stores import rot
 
 
@@ -14,8 +15,8 @@ def store_with(tmp_path, errors, status="finished"):
     task = experiment("wen2023/fig1a").quick.task
     for seed, error in enumerate(errors):
         series = {"epoch": np.arange(20.0), "test_error": np.linspace(0.5, error, 20)}
-        with store.claim(store.add(task, seed, "wen2023/fig1a:quick")) as claim:
-            claim.finish(series=series, status=status, sentence="It ended.")
+        with store.lease(store.add(task, seed, "wen2023/fig1a:quick")) as lease:
+            lease.finish(Run(series=series, status=status, sentence="It ended."))
     return store
 
 
@@ -72,5 +73,5 @@ def test_a_task_with_measures_of_its_own_gets_a_table_of_its_own(tmp_path):
 
 def finish(store, experiment, series):
     key = store.add(experiment.quick.task, 0, f"{experiment.name}:quick")
-    with store.claim(key) as claim:
-        claim.finish(series=series, status="finished", sentence="")
+    with store.lease(key) as lease:
+        lease.finish(Run(series=series, status="finished", sentence=""))

@@ -3,7 +3,7 @@
 import pytest
 
 from flattest.experiments.registry import experiments
-from flattest.runs import runner
+from flattest.runs.run import run_experiments
 from flattest.runs.store import Store
 
 # Table 1's runs are those of `make`, which takes minutes; its logic is tested in test_judge.
@@ -23,6 +23,6 @@ def store(tmp_path_factory):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_quick_variant_meets_its_expectations(name, store):
-    (judged,) = runner.run([experiments()[name]], "quick", store, seeds=1, workers=1)
+    (judged,) = run_experiments([experiments()[name]], "quick", store, seeds=1, workers=1)
     assert judged.missing == 0
     assert judged.met, [verdict.sentence for verdict in judged.verdicts if not verdict.holds]

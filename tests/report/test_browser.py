@@ -16,6 +16,7 @@ from flattest.report.document import render
 from flattest.report.reader import gather
 from flattest.report.server import serving
 from flattest.runs.store import Store
+from flattest.training.run import Run
 from support.stores import curves, finished, hostile, trained
 
 playwright = pytest.importorskip("playwright.sync_api")
@@ -357,15 +358,15 @@ def test_a_running_run_moves_on_the_page(opened, folder, tmp_path):
     with serving(root, 0) as server:
         tab = opened(server.address)
         key = store.add(experiment("wen2023/fig5a").quick.task, 0, "wen2023/fig5a:quick")
-        with store.claim(key) as claim:
+        with store.lease(key) as lease:
             for epochs in (10, 20):
-                claim.progress(epochs / 40, epochs, curves(epochs, 0.25))
+                lease.progress(epochs / 40, epochs, curves(epochs, 0.25))
                 tab.page.locator("#work").get_by_text(f"{25 * epochs // 10} %").wait_for()
                 box = "wen2023/fig5a-quick-train_loss"
                 until = time.monotonic() + 30
                 while len(tab.traces(box)[0]["x"]) != epochs:
                     assert time.monotonic() < until
-            claim.finish(series=curves(40))
+            lease.finish(Run(series=curves(40)))
         tab.page.locator("#work").get_by_text("fig5a").wait_for(state="detached")
 
 

@@ -31,6 +31,7 @@ from flattest.files import (
 )
 from flattest.runs import index
 from flattest.runs.store import LeaseLost, Store, read_record
+from flattest.training.run import Run
 from flattest.training.state import ENGINE_VERSION
 from support.places import SOURCE
 
@@ -47,8 +48,10 @@ def store(tmp_path):
 
 def finished(store, seed=0, label="paper/fig1", **results):
     key = store.add(Task(), seed, label)
-    with store.claim(key) as claim:
-        claim.finish(**({"series": {"epoch": [0, 1]}, "params": {"W1": np.ones((2, 2))}} | results))
+    with store.lease(key) as lease:
+        lease.finish(
+            Run(**({"series": {"epoch": [0, 1]}, "params": {"W1": np.ones((2, 2))}} | results))
+        )
     return key
 
 
@@ -161,9 +164,11 @@ def test_the_order_of_fields_does_not_change_the_key():
 def test_a_run_goes_from_pending_through_running_to_finished(store):
     key = store.add(Task(), 3, "paper/fig1")
     assert store.run(key).status == "pending"
-    with store.claim(key) as claim:
+    with store.lease(key) as lease:
         assert store.run(key).status == "running"
-        claim.finish({"epoch": [0, 1, 2]}, {"W1": np.eye(2)}, step=20, notes={"backend": "jax"})
+        lease.finish(
+            Run(series={"epoch": [0, 1, 2]}, params={"W1": np.eye(2)}, step=20, backend="jax")
+        )
     run = store.run(key)
     assert (run.status, run.seed, run.label, run.step) == ("finished", 3, "paper/fig1", 20)
     assert run.started <= run.finished
@@ -179,26 +184,26 @@ def test_a_run_goes_from_pending_through_running_to_finished(store):
 def test_asking_twice_is_asking_once_and_a_done_run_is_not_given_again(store):
     assert finished(store) == store.add(Task(), 0, "paper/other")
     assert len(store.runs()) == 1
-    assert store.claim(run_key(Task(), 0)) is None
+    assert store.lease(run_key(Task(), 0)) is None
 
 
 def test_the_series_of_a_running_run_can_be_read(store):
     key = store.add(Task(), 0, "paper/fig1")
-    with store.claim(key) as claim:
+    with store.lease(key) as lease:
         assert store.run(key).series() == {}
-        claim.progress(0.5, 10, {"train_loss": [1.0, 0.5]})
+        lease.progress(0.5, 10, {"train_loss": [1.0, 0.5]})
         seen = Store.open(store.root).run(key)
         assert (seen.status, seen.progress, seen.step) == ("running", 0.5, 10)
         np.testing.assert_array_equal(seen.series()["train_loss"], [1.0, 0.5])
-        claim.finish({"train_loss": [1.0, 0.5, 0.1]})
+        lease.finish(Run(series={"train_loss": [1.0, 0.5, 0.1]}))
 
 
 def test_checkpoints_are_listed_by_epoch(store):
     key = store.add(Task(), 0, "paper/fig1")
-    with store.claim(key) as claim:
+    with store.lease(key) as lease:
         for epoch in (100, 5, 20):
-            claim.checkpoint(epoch, {"W1": np.full(2, epoch)})
-        claim.finish({})
+            write_tensors(lease.checkpoints / f"{epoch}.safetensors", {"W1": np.full(2, epoch)})
+        lease.finish(Run(series={}))
     (store.run(key).folder / "checkpoints" / "best.safetensors").touch()
     history = store.run(key).checkpoints()
     assert [c.epoch for c in history] == [5, 20, 100]
@@ -207,26 +212,26 @@ def test_checkpoints_are_listed_by_epoch(store):
 
 def test_an_exception_makes_the_run_failed_with_its_sentence_and_it_is_given_again(store):
     key = store.add(Task(), 0, "paper/fig1")
-    with pytest.raises(FlattestError), store.claim(key):
+    with pytest.raises(FlattestError), store.lease(key):
         raise FlattestError("The width must be\npositive.")
     run = store.run(key)
     assert (run.status, run.sentence) == ("failed", "The width must be positive.")
-    assert store.claim(key) is not None
+    assert store.lease(key) is not None
 
 
 def test_an_interruption_leaves_the_run_to_be_resumed(store):
     key = store.add(Task(), 0, "paper/fig1")
 
     def interrupted():
-        with store.claim(key) as claim:
-            claim.progress(0.5, 10, {"epoch": [0]})
+        with store.lease(key) as lease:
+            lease.progress(0.5, 10, {"epoch": [0]})
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     assert store.run(key).status == "interrupted"
     assert store.run(key).progress == 0.5
-    assert store.claim(key) is not None
+    assert store.lease(key) is not None
 
 
 @pytest.mark.parametrize("status", ["diverged", "stagnated"])
@@ -235,13 +240,13 @@ def test_divergence_and_stagnation_are_results(store, status):
     run = store.run(key)
     assert (run.status, run.sentence, run.step) == (status, "Loss 1e40 at step 7.", 7)
     assert run.done
-    assert store.claim(key) is None
+    assert store.lease(key) is None
 
 
 def test_a_run_cannot_end_with_an_unknown_status(store):
     key = store.add(Task(), 0, "paper/fig1")
-    with pytest.raises(FlattestError, match="not 'ok'"), store.claim(key) as claim:
-        claim.finish({}, status="ok")
+    with pytest.raises(FlattestError, match="not 'ok'"), store.lease(key) as lease:
+        lease.finish(Run(series={}, status="ok"))
 
 
 # Broken runs
@@ -311,8 +316,8 @@ def test_damage_anywhere_in_series_is_said_in_a_sentence_or_changes_no_number(tm
 def test_a_run_whose_results_are_broken_is_given_again_from_the_start(store):
     key = finished(store)
     truncate(store.folder(key) / "series.npz")
-    with store.claim(key) as claim:
-        claim.finish({"epoch": [7]})
+    with store.lease(key) as lease:
+        lease.finish(Run(series={"epoch": [7]}))
     assert store.run(key).status == "finished"
     np.testing.assert_array_equal(store.run(key).series()["epoch"], [7])
 
@@ -329,7 +334,7 @@ def test_results_that_may_not_be_read_are_not_damaged_and_not_computed_again(sto
     monkeypatch.setattr(Path, "open", refuse)
     assert "series.npz: Permission denied; ask its owner" in store.run(key).examined().sentence
     with pytest.raises(StoreError, match="Permission denied"):
-        store.claim(key)
+        store.lease(key)
     monkeypatch.undo()
     assert store.run(key) == store.run(key).examined()
     assert store.index.row(key).owner is None
@@ -360,7 +365,7 @@ def test_a_run_of_a_newer_schema_is_not_overwritten(store):
     key = finished(store)
     newer(store.folder(key) / "spec.json")
     with pytest.raises(FlattestError, match="schema 99"):
-        store.claim(key)
+        store.lease(key)
 
 
 # The index
@@ -473,10 +478,10 @@ def test_a_full_disk_ends_with_a_sentence_and_the_run_is_not_done(store):
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
 
     def fill():
-        with store.claim(key) as claim:
+        with store.lease(key) as lease:
             resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, limits[1]))
             try:
-                claim.finish({"epoch": np.zeros(100_000)})
+                lease.finish(Run(series={"epoch": np.zeros(100_000)}))
             finally:
                 resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
@@ -491,28 +496,28 @@ def test_a_full_disk_ends_with_a_sentence_and_the_run_is_not_done(store):
 
 def test_a_run_in_hand_is_not_given_to_another_until_its_heart_stops(store, monkeypatch):
     key = store.add(Task(), 0, "paper/fig1")
-    claim = store.claim(key)
-    with claim:
-        assert store.claim(key) is None
+    lease = store.lease(key)
+    with lease:
+        assert store.lease(key) is None
         monkeypatch.setattr(index, "STALE_AFTER", -1.0)
-        second = store.claim(key)
+        second = store.lease(key)
         assert second is not None
         monkeypatch.undo()
         with pytest.raises(LeaseLost, match="no longer ours"):
-            claim.progress(0.5, 1, {})
+            lease.progress(0.5, 1, {})
     with second:
-        second.finish({"epoch": [1]})
+        second.finish(Run(series={"epoch": [1]}))
     assert store.run(key).status == "finished"
 
 
 def test_the_loser_of_a_lease_does_not_overwrite_the_winners_record(store, monkeypatch):
     key = store.add(Task(), 0, "paper/fig1")
-    with store.claim(key) as loser:
+    with store.lease(key) as loser:
         monkeypatch.setattr(index, "STALE_AFTER", -1.0)
-        with store.claim(key) as winner:
-            winner.finish({"epoch": [1]})
+        with store.lease(key) as winner:
+            winner.finish(Run(series={"epoch": [1]}))
         with pytest.raises(LeaseLost):
-            loser.finish({"epoch": [2]})
+            loser.finish(Run(series={"epoch": [2]}))
     assert store.run(key).status == "finished"
     np.testing.assert_array_equal(store.run(key).series()["epoch"], [1])
 
@@ -520,23 +525,23 @@ def test_the_loser_of_a_lease_does_not_overwrite_the_winners_record(store, monke
 def test_a_claim_shows_signs_of_life(store, monkeypatch):
     monkeypatch.setattr("flattest.runs.store.HEARTBEAT", 0.01)
     key = store.add(Task(), 0, "paper/fig1")
-    with store.claim(key) as claim:
+    with store.lease(key) as lease:
         first = store.index.row(key).heartbeat
         deadline = time.time() + 10
         while store.index.row(key).heartbeat == first and time.time() < deadline:
             time.sleep(0.01)
         assert store.index.row(key).heartbeat > first
-        claim.finish({})
+        lease.finish(Run(series={}))
 
 
 KILLED = """
 import os, signal, sys, time
 from flattest.runs.store import Store
 store = Store.create(sys.argv[1])
-claim = store.claim(sys.argv[2])
-with claim:
+lease = store.lease(sys.argv[2])
+with lease:
     time.sleep(0.3)
-    claim.progress(0.5, 5, {"epoch": [0, 1]})
+    lease.progress(0.5, 5, {"epoch": [0, 1]})
     os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -550,8 +555,8 @@ def test_a_killed_process_leaves_its_run_interrupted_and_free(store):
     assert (run.status, run.progress) == ("interrupted", 0.5)
     np.testing.assert_array_equal(run.series()["epoch"], [0, 1])
     assert run.seconds >= 0.3
-    with store.claim(key) as claim:
-        claim.finish({})
+    with store.lease(key) as lease:
+        lease.finish(Run(series={}))
     assert store.run(key).seconds > run.seconds
 
 
@@ -560,30 +565,30 @@ def test_the_time_of_a_run_is_that_of_the_work_it_goes_on_from(store):
     key, start = store.add(Task(), 0, "paper/fig1"), time.time()
 
     def interrupted():
-        with store.claim(key) as claim:
+        with store.lease(key) as lease:
             for _ in range(2):
                 time.sleep(0.1)
-                claim.progress(0.5, 1, {})
+                lease.progress(0.5, 1, {})
             time.sleep(1)
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     assert 0.2 <= store.run(key).seconds <= time.time() - start - 1
-    with store.claim(key) as claim:
+    with store.lease(key) as lease:
         time.sleep(0.1)
-        claim.finish({})
+        lease.finish(Run(series={}))
     assert 0.3 <= store.run(key).seconds <= time.time() - start - 1
 
 
 def test_a_broken_run_begins_anew_and_so_does_its_time(store):
     key = store.add(Task(), 0, "paper/fig1")
-    with store.claim(key) as claim:
+    with store.lease(key) as lease:
         time.sleep(0.3)
-        claim.finish({"epoch": [0]})
+        lease.finish(Run(series={"epoch": [0]}))
     (store.folder(key) / "series.npz").unlink()
-    with store.claim(key) as claim:
-        claim.finish({"epoch": [0]})
+    with store.lease(key) as lease:
+        lease.finish(Run(series={"epoch": [0]}))
     assert store.run(key).seconds < 0.3
 
 
@@ -592,10 +597,10 @@ def test_who_lost_a_run_does_not_touch_the_result_of_who_took_it_over(store, err
     key = store.add(Task(), 0, "paper/fig1")
 
     def overtaken():
-        with store.claim(key) as claim:
-            store.index.change(key, claim.owner, owner=None, heartbeat=None)
-            with store.claim(key) as other:
-                other.finish({"epoch": [7]})
+        with store.lease(key) as lease:
+            store.index.change(key, lease.owner, owner=None, heartbeat=None)
+            with store.lease(key) as other:
+                other.finish(Run(series={"epoch": [7]}))
             raise error
 
     with pytest.raises(error):
@@ -610,7 +615,7 @@ def test_a_run_that_was_killed_between_its_record_and_the_index_is_done(store):
     db.execute("UPDATE runs SET status = 'running', owner = 'gone', pid = 0, heartbeat = 0")
     db.commit()
     db.close()
-    assert store.claim(key) is None
+    assert store.lease(key) is None
     assert store.run(key).status == "finished"
 
 
@@ -620,10 +625,10 @@ def work(root, keys, wins):
     for seed in range(len(keys)):
         store.add(Task(), seed, "paper/fig1")
     for key in keys:
-        claim = store.claim(key)
-        if claim is not None:
-            with claim:
-                claim.finish({"epoch": [0]})
+        lease = store.lease(key)
+        if lease is not None:
+            with lease:
+                lease.finish(Run(series={"epoch": [0]}))
             wins.put(key)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from flattest.cli._user_file import load, run
 from flattest.errors import FlattestError
-from flattest.runs import runner
+from flattest.runs.cluster import cluster
 
 LAB = """
 from __future__ import annotations
@@ -59,7 +59,7 @@ def test_a_file_does_not_stand_in_for_a_module_of_its_name(tmp_path):
 
 @pytest.mark.slow
 def test_workers_import_a_file_whatever_its_name_and_keep_the_output_clean(lab, capfd):
-    with runner.cluster(1, None, lab) as client:
+    with cluster(1, None, lab) as client:
         assert client.submit(loaded).result()
     out, err = capfd.readouterr()
     assert out == ""
@@ -76,6 +76,6 @@ def test_workers_that_cannot_start_are_one_sentence(tmp_path):
     file.write_text("raise ValueError('not here')\n")
     with (
         pytest.raises(FlattestError, match="cannot start: not here; --workers 1"),
-        runner.cluster(1, None, file),
+        cluster(1, None, file),
     ):
         pass

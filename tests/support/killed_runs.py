@@ -9,7 +9,8 @@ import numpy as np
 
 import flattest as ft
 from flattest.training.log import Log
-from flattest.training.run import Run, train
+from flattest.training.run import Run
+from flattest.training.train import train
 
 COUNT = 20
 DATA = ft.xor(n=8, d=4, seed=0)

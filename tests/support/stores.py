@@ -8,9 +8,11 @@ from flattest.experiments.registry import experiment
 from flattest.experiments.training import Training
 from flattest.problem.data import Xor
 from flattest.problem.models import MLP
-from flattest.runs import runner
+from flattest.runs.plan import Job
+from flattest.runs.work import work
 from flattest.training.algorithms import sam
 from flattest.training.log import Log
+from flattest.training.run import Run
 
 
 def curves(epochs=50, value=0.5):
@@ -23,8 +25,8 @@ def finished(store, name, series, seed=0, variant="quick"):
     """A finished run of an experiment with the series given; returns its key."""
     label = f"{name}:quick" if variant == "quick" else name
     key = store.add(getattr(experiment(name), variant).task, seed, label)
-    with store.claim(key) as claim:
-        claim.finish(series=series)
+    with store.lease(key) as lease:
+        lease.finish(Run(series=series))
     return key
 
 
@@ -44,7 +46,7 @@ def trained(store, name="table1/bias-algorithm", seed=0):
         test_size=200,
     )
     key = store.add(task, seed, f"{name}:trial")
-    runner.work(store.root, runner.Job(task, seed, f"{name}:trial"))
+    work(store.root, Job(task, seed, f"{name}:trial"))
     return store.run(key)
 
 

@@ -10,8 +10,9 @@ from threadpoolctl import threadpool_info
 
 from flattest.errors import FlattestError
 from flattest.experiments.expectations import AtMost
-from flattest.experiments.experiment import Computed, Experiment, Outcome, Task, Variant
+from flattest.experiments.experiment import Computed, Experiment, Task, Variant
 from flattest.files import read_json, write_json
+from flattest.training.run import Run
 
 
 class Walk(Task, frozen=True, tag="test/walk"):
@@ -26,8 +27,8 @@ class Walk(Task, frozen=True, tag="test/walk"):
     dies: int = -1
     waits: int = -1
 
-    def execute(self, seed, claim):
-        state = claim.scratch / "state.json"
+    def execute(self, seed, place):
+        state = place.scratch / "state.json"
         values = read_json(state) if state.exists() else [float(seed)]
         while len(values) <= self.steps:
             self.die_once(seed, len(values))
@@ -35,8 +36,10 @@ class Walk(Task, frozen=True, tag="test/walk"):
             values.append(float(np.cos(3 * values[-1] + seed)))
             write_json(state, values)
             self.note(seed, len(values) - 1)
-            claim.progress(len(values) / (self.steps + 1), len(values), {"v": values})
-        return Outcome({"v": values}, {"last": np.array(values[-1:])}, step=self.steps)
+            place.progress(len(values) / (self.steps + 1), len(values), {"v": values})
+        return Run(
+            series={"v": values}, params={"last": np.array(values[-1:])}, step=self.steps, seed=seed
+        )
 
     def die_once(self, seed, step):
         mark = Path(self.folder, "died")
@@ -90,4 +93,6 @@ class Failing(Computed, frozen=True, tag="test/failing"):
 
 def experiment_of(name, task, seeds=2, *expectations):
     variant = Variant(task, seeds, expectations or (AtMost(series="v", value=1.0),))
-    return Experiment(name=name, figure="Figure 0", claim="It holds.", quick=variant, full=variant)
+    return Experiment(
+        name=name, figure="Figure 0", statement="It holds.", quick=variant, full=variant
+    )

@@ -13,7 +13,7 @@ import flattest as ft
 from flattest.files import read_tensors
 from flattest.training import engines
 from flattest.training.log import Log
-from flattest.training.run import train
+from flattest.training.train import train
 from support.killed_runs import COUNT, run
 from support.places import ENVIRONMENT, TESTS
 

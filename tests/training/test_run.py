@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import flattest as ft
 from flattest.training.log import Log, Setting, log_spaced, stagnated_at
-from flattest.training.run import train, train_many
+from flattest.training.train import train, train_many
 from support.reference import dense_gradient, dense_hessian
 
 NET = ft.MLP(width=12, bias=True)

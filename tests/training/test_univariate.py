@@ -14,7 +14,7 @@ from flattest.stability.modes import (
     tangent_features,
 )
 from flattest.training.algorithms import Phase, StepChange, gd
-from flattest.training.run import train
+from flattest.training.train import train
 from flattest.training.univariate import descend
 
 MODEL = MLP(12, bias=True, output_bias=True)

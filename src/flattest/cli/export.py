@@ -17,7 +17,7 @@ import tyro
 
 from flattest.cli._options import DEFAULT_STORE, Json, Patterns, StoreFolder, console, print_json
 from flattest.runs.export import export
-from flattest.runs.runner import find_runs
+from flattest.runs.results import find_runs
 from flattest.runs.store import Store
 
 Out = Annotated[Path, tyro.conf.arg(metavar="DIR", help="The folder to write to.")]

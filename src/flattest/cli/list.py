@@ -26,10 +26,10 @@ def command(patterns: Patterns = (), as_json: Json = False) -> int:
 
 def table(chosen: list[Experiment]) -> Table:
     names = name_column("experiment", (e.name for e in chosen))
-    grid = listing(names, "figure", "claim", "seeds", "expectations")
+    grid = listing(names, "figure", "statement", "seeds", "expectations")
     for e in chosen:
         seeds = f"{e.quick.seeds} / {e.full.seeds}"
         expected = f"{len(e.quick.expectations)} / {len(e.full.expectations)}"
-        grid.add_row(*map(escape, (e.name, e.figure, e.claim, seeds, expected)))
+        grid.add_row(*map(escape, (e.name, e.figure, e.statement, seeds, expected)))
     grid.caption = "seeds and expectations: quick / full" if chosen else "no experiments"
     return grid

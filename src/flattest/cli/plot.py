@@ -24,7 +24,7 @@ from flattest.cli._options import (
 from flattest.errors import FlattestError
 from flattest.experiments.registry import figures, matching
 from flattest.report.figure import save
-from flattest.runs.runner import how_to_run, results
+from flattest.runs.results import how_to_run, results
 from flattest.runs.store import Store
 
 Out = Annotated[Path, tyro.conf.arg(metavar="DIR", help="Where the figures go, a folder a paper.")]

@@ -1,4 +1,4 @@
-"""Run experiments, keep their results in the store, and judge what the papers claim.
+"""Run experiments, keep their results in the store, and say whether the papers' statements hold.
 
 What is done is skipped and what was interrupted is resumed, so the same command can be given again
 at any time, also while another is at work on the same store.
@@ -35,8 +35,8 @@ from flattest.cli._options import (
 from flattest.errors import FlattestError
 from flattest.experiments.experiment import Experiment
 from flattest.experiments.registry import matching, read_experiment
-from flattest.runs.runner import Judgement
-from flattest.runs.runner import run as run_experiments
+from flattest.runs.results import Assessment
+from flattest.runs.run import run_experiments
 from flattest.runs.store import Store
 
 
@@ -53,12 +53,12 @@ def command(
     variant = variant_name(quick, full)
     chosen = selected(patterns)
     store = Store.create(folder)
-    judgements = run_experiments(chosen, variant, store, seeds, workers, scheduler)
+    assessments = run_experiments(chosen, variant, store, seeds, workers, scheduler)
     if as_json:
-        print_json(judgements)
+        print_json(assessments)
     else:
-        console().print("\n\n".join(map(text, judgements)))
-    return 0 if all(judgement.met for judgement in judgements) else 1
+        console().print("\n\n".join(map(text, assessments)))
+    return 0 if all(assessment.met for assessment in assessments) else 1
 
 
 def selected(patterns: tuple[str, ...]) -> list[Experiment]:
@@ -70,20 +70,20 @@ def selected(patterns: tuple[str, ...]) -> list[Experiment]:
     return (matching(*names) if names else []) + [read_experiment(Path(p)) for p in files]
 
 
-def text(judgement: Judgement) -> str:
-    """The judgement as lines: the claim, then every expectation with its evidence."""
-    name = f"[bold]{escape(judgement.experiment)}[/] ({judgement.variant})"
-    lines = [f"{mark(judgement.met)} {name}: {escape(judgement.claim)}"]
+def text(assessment: Assessment) -> str:
+    """The assessment as lines: the claim, then every expectation with its evidence."""
+    name = f"[bold]{escape(assessment.experiment)}[/] ({assessment.variant})"
+    lines = [f"{mark(assessment.met)} {name}: {escape(assessment.statement)}"]
     lines += [
-        f"  {mark(verdict.holds)} {escape(verdict.sentence)}" for verdict in judgement.verdicts
+        f"  {mark(verdict.holds)} {escape(verdict.sentence)}" for verdict in assessment.verdicts
     ]
     lines += [
         f"  seed {run.seed} {run.status}: {escape(run.sentence)} (run {run.key})"
-        for run in judgement.runs
+        for run in assessment.runs
         if run.status not in ("finished", "pending")
     ]
-    if not judgement.verdicts and not judgement.missing:
-        lines.append(f"  nothing is expected of the {judgement.variant} variant")
-    if judgement.missing:
-        lines.append(f"  {mark(False)} {judgement.missing} runs have no result.")
+    if not assessment.verdicts and not assessment.missing:
+        lines.append(f"  nothing is expected of the {assessment.variant} variant")
+    if assessment.missing:
+        lines.append(f"  {mark(False)} {assessment.missing} runs have no result.")
     return "\n".join(lines)

@@ -23,7 +23,7 @@ from flattest.cli._options import (
     name_column,
     print_json,
 )
-from flattest.runs.runner import find_runs
+from flattest.runs.results import find_runs
 from flattest.runs.store import Store, StoredRun
 
 COLOURS = {

@@ -31,7 +31,7 @@ from flattest.cli._options import (
 from flattest.experiments.experiment import VariantName
 from flattest.lab.scenario import Answer, answer
 from flattest.report import write_page
-from flattest.runs import runner
+from flattest.runs.run import run_experiments
 from flattest.runs.store import Store
 from flattest.studies.table1.experiments import ROWS, Row, roles
 
@@ -47,7 +47,7 @@ def command(
     variant: VariantName = "full" if full else "quick"
     store = Store.create(folder)
     every = [e for row in ROWS for e in roles(row).values()]
-    runner.run(every, variant, store, None, workers, scheduler)
+    run_experiments(every, variant, store, None, workers, scheduler)
     answers = [answer(getattr(row, variant), roles(row), variant, store) for row in ROWS]
     write_page(store, page)
     if as_json:

@@ -1,12 +1,12 @@
 """What must come out of an experiment, as data that judges.
 
-An expectation measures one number on each seed's result and compares their median with a
+An expectation measures one number on each seed's run and compares their median with a
 threshold; one that speaks of every seed, or of every point of a series, compares the worst. A seed
 that diverged, or ended in NaN, counts as the worst value there is, so that expectations cannot be
 met by what did not happen.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Literal, Union
 
 import msgspec
@@ -14,28 +14,13 @@ import numpy as np
 
 from flattest.errors import FlattestError, unknown
 from flattest.evidence import Relation, Verdict
+from flattest.training.run import Run
+
+Others = Callable[[str], Sequence[Run]]
 
 
-class Result(msgspec.Struct, frozen=True):
-    """What one seed gave."""
-
-    seed: int
-    status: str
-    series: Mapping[str, np.ndarray]
-    params: Mapping[str, np.ndarray] | None = None
-    seconds: float = 0.0
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        if name not in self.series:
-            raise unknown("series", name, self.series)
-        return np.atleast_1d(self.series[name])
-
-
-Others = Callable[[str], Sequence[Result]]
-
-
-def no_others(name: str) -> Sequence[Result]:
-    raise FlattestError(f"This expectation compares with {name!r}, whose results are not here.")
+def no_others(name: str) -> Sequence[Run]:
+    raise FlattestError(f"This expectation compares with {name!r}, whose runs are not here.")
 
 
 def tail(values: np.ndarray) -> float:
@@ -54,25 +39,25 @@ REDUCTIONS: dict[str, Callable[[np.ndarray], Any]] = {
 }
 
 
-def reduce(result: Result, series: str, at: str | float) -> float:
+def reduce(run: Run, series: str, at: str | float) -> float:
     """The number `at` says of a series: a reduction's name, or an epoch (the last log up to it)."""
-    values = result[series]
+    values = run[series]
     if values.size == 0:
         return np.nan
     if isinstance(at, str):
         return float(REDUCTIONS[at](values))
-    logged = np.flatnonzero(result["epoch"] <= at)
+    logged = np.flatnonzero(run["epoch"] <= at)
     return float(values[logged[-1]]) if logged.size else np.nan
 
 
-def pair(result: Result, x: str, y: str) -> tuple[np.ndarray, np.ndarray]:
+def pair(run: Run, x: str, y: str) -> tuple[np.ndarray, np.ndarray]:
     """Two series that belong together point by point."""
-    if result[x].shape != result[y].shape:
+    if run[x].shape != run[y].shape:
         raise FlattestError(
             f"The series {x} and {y} cannot be compared: "
-            f"their shapes are {result[x].shape} and {result[y].shape}."
+            f"their shapes are {run[x].shape} and {run[y].shape}."
         )
-    return result[x], result[y]
+    return run[x], run[y]
 
 
 def rank_correlation(x: np.ndarray, y: np.ndarray) -> float:
@@ -105,19 +90,19 @@ class Expectation(
         """What is measured, in words."""
         raise NotImplementedError
 
-    def value_of(self, result: Result, others: Others) -> float:
+    def value_of(self, run: Run, others: Others) -> float:
         raise NotImplementedError
 
-    def verdict(self, results: Sequence[Result], others: Others = no_others) -> Verdict:
-        """The verdict over the seeds' results; `others` gives those of another experiment."""
-        if not results:
-            raise FlattestError("There are no results to judge.")
-        values = tuple(self._worst_if_diverged(r, others) for r in results)
+    def verdict(self, runs: Sequence[Run], others: Others = no_others) -> Verdict:
+        """The verdict over the seeds' runs; `others` gives those of another experiment."""
+        if not runs:
+            raise FlattestError("There are no runs to judge.")
+        values = tuple(self._worst_if_diverged(r, others) for r in runs)
         value = float(type(self).across_seeds(values))
         return Verdict(self.quantity, value, self.threshold, self.side, values=values)
 
-    def _worst_if_diverged(self, result: Result, others: Others) -> float:
-        value = np.nan if result.status == "diverged" else self.value_of(result, others)
+    def _worst_if_diverged(self, run: Run, others: Others) -> float:
+        value = np.nan if run.status == "diverged" else self.value_of(run, others)
         worst = np.inf if self.side == "≤" else -np.inf
         return worst if np.isnan(value) else float(value)
 
@@ -143,8 +128,8 @@ class AtMost(Expectation, frozen=True, tag="at_most"):
     def quantity(self) -> str:
         return f"{self.series} {place(self.at)}"
 
-    def value_of(self, result: Result, others: Others) -> float:
-        return reduce(result, self.series, self.at)
+    def value_of(self, run: Run, others: Others) -> float:
+        return reduce(run, self.series, self.at)
 
 
 class AtLeast(AtMost, frozen=True, tag="at_least"):
@@ -175,8 +160,8 @@ class WithinOfBound(Expectation, frozen=True, tag="within_of_bound"):
     def quantity(self) -> str:
         return f"the distance |{self.series}/{self.bound} − 1| {place(self.at)}"
 
-    def value_of(self, result: Result, others: Others) -> float:
-        here, bound = (reduce(result, name, self.at) for name in (self.series, self.bound))
+    def value_of(self, run: Run, others: Others) -> float:
+        here, bound = (reduce(run, name, self.at) for name in (self.series, self.bound))
         return abs(here / bound - 1) if bound else abs(here)
 
 
@@ -195,8 +180,8 @@ class RisesAfterMinimum(Expectation, frozen=True, tag="rises_after_minimum"):
     def quantity(self) -> str:
         return f"the rise of {self.series} after its minimum"
 
-    def value_of(self, result: Result, others: Others) -> float:
-        return reduce(result, self.series, "tail") - reduce(result, self.series, "min")
+    def value_of(self, run: Run, others: Others) -> float:
+        return reduce(run, self.series, "tail") - reduce(run, self.series, "min")
 
 
 class RatioAtLeast(Expectation, frozen=True, tag="ratio_at_least"):
@@ -216,7 +201,7 @@ class RatioAtLeast(Expectation, frozen=True, tag="ratio_at_least"):
     def quantity(self) -> str:
         return f"{self.series} {place(self.at)} as a multiple of that of {self.other}"
 
-    def value_of(self, result: Result, others: Others) -> float:
+    def value_of(self, run: Run, others: Others) -> float:
         # A seed of the other that diverged is the hardest to compare with.
         worst = np.inf if self.side == "≥" else 0.0
         there = np.median(
@@ -225,7 +210,7 @@ class RatioAtLeast(Expectation, frozen=True, tag="ratio_at_least"):
                 for r in others(self.other)
             ]
         )
-        here = reduce(result, self.series, self.at)
+        here = reduce(run, self.series, self.at)
         if there == 0:
             return np.inf if here > 0 else np.nan
         return here / there
@@ -252,10 +237,10 @@ class Ends(Expectation, frozen=True, tag="ends"):
     def quantity(self) -> str:
         return f"the share of runs that ended {self.status}"
 
-    def verdict(self, results: Sequence[Result], others: Others = no_others) -> Verdict:
-        if not results:
-            raise FlattestError("There are no results to judge.")
-        values = tuple(float(r.status == self.status) for r in results)
+    def verdict(self, runs: Sequence[Run], others: Others = no_others) -> Verdict:
+        if not runs:
+            raise FlattestError("There are no runs to judge.")
+        values = tuple(float(r.status == self.status) for r in runs)
         value = float(np.mean(values))
         return Verdict(self.quantity, value, self.share, self.side, values=values)
 
@@ -279,8 +264,8 @@ class Everywhere(Expectation, frozen=True, tag="everywhere"):
     def quantity(self) -> str:
         return f"the largest excess of {self.series} over {self.at_most}, relative,"
 
-    def value_of(self, result: Result, others: Others) -> float:
-        low, high = pair(result, self.series, self.at_most)
+    def value_of(self, run: Run, others: Others) -> float:
+        low, high = pair(run, self.series, self.at_most)
         there = ~(np.isnan(low) | np.isnan(high))
         if not there.any():
             return np.nan
@@ -303,8 +288,8 @@ class RankCorrelation(Expectation, frozen=True, tag="rank_correlation"):
     def quantity(self) -> str:
         return f"the rank correlation of {self.y} with {self.x}"
 
-    def value_of(self, result: Result, others: Others) -> float:
-        return rank_correlation(*pair(result, self.x, self.y))
+    def value_of(self, run: Run, others: Others) -> float:
+        return rank_correlation(*pair(run, self.x, self.y))
 
 
 class PowerLaw(Expectation, frozen=True, tag="power_law"):
@@ -323,8 +308,8 @@ class PowerLaw(Expectation, frozen=True, tag="power_law"):
     def quantity(self) -> str:
         return f"the distance of the exponent of {self.y} in {self.x} from {self.exponent:g}"
 
-    def value_of(self, result: Result, others: Others) -> float:
-        x, y = pair(result, self.x, self.y)
+    def value_of(self, run: Run, others: Others) -> float:
+        x, y = pair(run, self.x, self.y)
         if not (np.min(x) > 0 and np.min(y) > 0 and np.ptp(x) > 0):
             return np.nan
         return abs(float(np.polyfit(np.log(x), np.log(y), 1)[0]) - self.exponent)
@@ -349,10 +334,10 @@ class FirstColumnsDominate(Expectation, frozen=True, tag="first_columns_dominate
     def quantity(self) -> str:
         return f"the least norm of W1's first {self.columns} columns over the largest other"
 
-    def value_of(self, result: Result, others: Others) -> float:
-        if result.params is None:
+    def value_of(self, run: Run, others: Others) -> float:
+        if run.params is None:
             return np.nan
-        norms = np.linalg.norm(np.asarray(result.params["W1"], float), axis=0)
+        norms = np.linalg.norm(np.asarray(run.params["W1"], float), axis=0)
         if not 0 < self.columns < len(norms):
             raise FlattestError(f"W1 has {len(norms)} columns; {self.columns} cannot dominate.")
         return float(norms[: self.columns].min() / norms[self.columns :].max())

@@ -1,7 +1,7 @@
 """Experiments: one declarative spec per figure panel, one module per paper.
 
 A module of this package that defines `EXPERIMENTS`, a tuple of `Experiment`, adds them to the
-registry. An experiment says what the paper claims, what to run (a `Task`, in a quick variant and at
+registry. An experiment says what the paper states, what to run (a `Task`, in a quick variant and at
 the paper's full scale) and what must come out (`expectations`, fields that are judged).
 
 There are two kinds of tasks: `Training` (flattest.experiments.training), which trains a network and
@@ -18,7 +18,7 @@ function:
         Experiment(
             name="vardhan2026/section6-relu",
             figure="Figure 1, left",
-            claim="Flatter interpolators have a smaller population loss.",
+            statement="Flatter interpolators have a smaller population loss.",
             quick=Variant(Sweep(d=10), seeds=2, expectations=(RankCorrelation(...),)),
             full=Variant(Sweep(), seeds=5, expectations=(RankCorrelation(...),)),
         ),
@@ -39,24 +39,10 @@ import numpy as np
 from flattest.errors import FlattestError
 from flattest.experiments.expectations import AnyExpectation
 from flattest.experiments.keys import digest, run_key
+from flattest.training.run import Run
 
 VariantName = Literal["quick", "full"]
 VARIANTS: tuple[VariantName, ...] = ("quick", "full")
-
-
-class Outcome(msgspec.Struct, frozen=True):
-    """What a task returns: its series, and for a trained network its parameters.
-
-    `status` is "finished", "diverged" or "stagnated", and `sentence` says how it came to that;
-    `notes` are whatever else should be on record, such as the engine used.
-    """
-
-    series: Mapping[str, Any]
-    params: Mapping[str, Any] | None = None
-    status: str = "finished"
-    sentence: str = ""
-    step: int = 0
-    notes: Mapping[str, str] = {}
 
 
 class Workplace(Protocol):
@@ -79,7 +65,7 @@ class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
         """How long it takes, in any unit the tasks share: long ones are started first."""
         return 1.0
 
-    def execute(self, seed: int, place: Workplace) -> Outcome:
+    def execute(self, seed: int, place: Workplace) -> Run:
         """Do the work, telling `place` of progress and resuming from what is in its scratch."""
         raise NotImplementedError
 
@@ -98,8 +84,8 @@ class Computed(Task, frozen=True):
         """Named arrays of numbers, of any shapes."""
         raise NotImplementedError
 
-    def execute(self, seed: int, place: Workplace) -> Outcome:
-        return Outcome(self.compute(seed))
+    def execute(self, seed: int, place: Workplace) -> Run:
+        return Run(series=self.compute(seed), seed=seed)
 
 
 T = TypeVar("T")
@@ -133,14 +119,14 @@ class Variant(msgspec.Struct, Generic[T], frozen=True, forbid_unknown_fields=Tru
 
 
 class Experiment(msgspec.Struct, Generic[T], frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One panel: the paper's claim in a sentence, and how it is run and judged.
+    """One panel: what the paper states, in a sentence, and how it is run and judged.
 
     `name` is "paper/panel". `notes` says where the paper's setting is unknown or departed from.
     """
 
     name: str
     figure: str
-    claim: str
+    statement: str
     quick: Variant[T]
     full: Variant[T]
     notes: str = ""

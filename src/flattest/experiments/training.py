@@ -4,13 +4,14 @@ import math
 from typing import Literal
 
 from flattest.errors import FlattestError
-from flattest.experiments.experiment import Outcome, Task, Workplace
+from flattest.experiments.experiment import Task, Workplace
 from flattest.problem.data import AnyDistribution
 from flattest.problem.losses import MSE, Loss
 from flattest.problem.models import MLP
 from flattest.training.algorithms import Phase
 from flattest.training.log import Log
-from flattest.training.run import Progress, train
+from flattest.training.run import Progress, Run
+from flattest.training.train import train
 
 
 class Training(Task, frozen=True, tag="training"):
@@ -53,11 +54,11 @@ class Training(Task, frozen=True, tag="training"):
         batch = self.n if self.model.norm == "sim_bn" else phase.batch or self.n
         return steps * batch * (2 if phase.rho > 0 else 1)
 
-    def execute(self, seed: int, place: Workplace) -> Outcome:
+    def execute(self, seed: int, place: Workplace) -> Run:
         def progress(so_far: Progress) -> None:
             place.progress(so_far.fraction, so_far.step, so_far.series)
 
-        run = train(
+        return train(
             self.model,
             self.distribution.draw(self.n, seed),
             self.phases,
@@ -71,6 +72,3 @@ class Training(Task, frozen=True, tag="training"):
             snapshots=place.checkpoints,
             progress=progress,
         )
-        notes = {"backend": run.backend, "why not the fused engine": run.reason}
-        notes |= {f"note {i}": note for i, note in enumerate(run.notes, 1)}
-        return Outcome(run.series, run.params, run.status, run.sentence, run.step, notes)

@@ -17,11 +17,13 @@ import msgspec
 import numpy as np
 from scipy import stats
 
-from flattest.experiments.expectations import Result, tail
+from flattest.experiments.expectations import tail
 from flattest.experiments.experiment import Experiment, VariantName
 from flattest.lab.setup import Setup, experiments_of
-from flattest.runs import runner
+from flattest.runs.results import stored
+from flattest.runs.run import run_experiments
 from flattest.runs.store import Store, StoredRun
+from flattest.training.run import Run
 
 # A search has gone down far enough at this multiple of the least that is known to be possible.
 COMPARABLE = 1.1
@@ -68,7 +70,7 @@ def ask(
 ) -> Answer:
     """Run what is not done yet of a setup, and answer its question."""
     roles = experiments_of(setup, setup)
-    runner.run(roles.values(), "full", store, None, workers, scheduler, preload=preload)
+    run_experiments(roles.values(), "full", store, None, workers, scheduler, preload=preload)
     return answer(setup, roles, "full", store)
 
 
@@ -76,8 +78,8 @@ def answer(
     setup: Setup, roles: dict[str, Experiment], variant: VariantName, store: Store
 ) -> Answer:
     """The answer from the runs that the store has."""
-    runs = {role: runner.stored(e, variant, store) for role, e in roles.items()}
-    found = {role: [runner.result(r) for r in own if r.done] for role, own in runs.items()}
+    runs = {role: stored(e, variant, store) for role, e in roles.items()}
+    found = {role: [r.run() for r in own if r.done] for role, own in runs.items()}
     reached = reach(found["algorithm"], setup)
     findings = {
         role: judge_challenges(results, setup.generalizes, reached)
@@ -114,7 +116,7 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
     return float(max(0.0, mean - half)), float(min(1.0, mean + half))
 
 
-def judge_runs(results: Sequence[Result], generalizes: float) -> Finding:
+def judge_runs(results: Sequence[Run], generalizes: float) -> Finding:
     """Whether training generalizes: the mean test error's interval lies on one side.
 
     A run that diverged or collapsed found no minimum; its error is whatever it ended with, at
@@ -141,20 +143,20 @@ def judge_runs(results: Sequence[Result], generalizes: float) -> Finding:
     return Finding(holds, float(np.mean(errors)), low, high, sentence)
 
 
-def _seeds(results: Sequence[Result]) -> str:
+def _seeds(results: Sequence[Run]) -> str:
     return f"{len(results)} seed{'s' if len(results) > 1 else ''}"
 
 
-def _is_minimum(result: Result) -> bool:
+def _is_minimum(result: Run) -> bool:
     return result.status == "finished" and tail(result["train_error"]) == 0
 
 
-def _test_error(result: Result) -> float:
+def _test_error(result: Run) -> float:
     error = tail(result["test_error"])
     return error if _is_minimum(result) else max(error, 0.5)
 
 
-def _flatness(results: Sequence[Result]) -> str:
+def _flatness(results: Sequence[Run]) -> str:
     at_end = [(tail(r["sharpness"]), tail(r["bound"])) for r in results if _is_minimum(r)]
     if not at_end:
         return ""
@@ -174,7 +176,7 @@ class Reach(NamedTuple):
     sharpness: float
 
 
-def reach(results: Sequence[Result], setup: Setup) -> Reach:
+def reach(results: Sequence[Run], setup: Setup) -> Reach:
     at_end = [(tail(r["sharpness"]), tail(r["bound"])) for r in results if _is_minimum(r)]
     if not at_end:
         return Reach(np.nan, np.nan)
@@ -189,7 +191,7 @@ def _is_own(setup: Setup) -> bool:
     return c is None or (c.distribution, c.n, c.model, c.loss) == own
 
 
-def judge_challenges(results: Sequence[Result], generalizes: float, reached: Reach) -> Finding:
+def judge_challenges(results: Sequence[Run], generalizes: float, reached: Reach) -> Finding:
     """Whether all flattest minimizers generalize, as far as the challenges tell."""
     if not results:
         return Finding(None, np.nan, 0.0, 1.0, "No challenge has a result.")
@@ -211,7 +213,7 @@ def judge_challenges(results: Sequence[Result], generalizes: float, reached: Rea
     return Finding(None if missing else True, mean, low, high, sentence)
 
 
-def _missing(results: Sequence[Result], generalizes: float, reached: Reach) -> str:
+def _missing(results: Sequence[Run], generalizes: float, reached: Reach) -> str:
     """What keeps the searches from supporting the statement and would settle it; else nothing.
 
     They do where every search came down from a bad start, as far as the algorithm or to the
@@ -230,14 +232,14 @@ def _missing(results: Sequence[Result], generalizes: float, reached: Reach) -> s
     return ""
 
 
-def _is_far_down(result: Result, reached: Reach) -> bool:
+def _is_far_down(result: Run, reached: Reach) -> bool:
     sharpness, bound = result["sharpness"].item(), result["bound"].item()
     if np.isfinite(bound):
         return sharpness <= COMPARABLE * bound * np.fmax(1.0, reached.ratio)
     return sharpness <= COMPARABLE * reached.sharpness
 
 
-def _goal(result: Result, reached: Reach) -> str:
+def _goal(result: Run, reached: Reach) -> str:
     if np.isfinite(bound := result["bound"].item()):
         ratio = result["sharpness"].item() / bound
         if not reached.ratio > 1:
@@ -250,7 +252,7 @@ def _goal(result: Result, reached: Reach) -> str:
     return f"the algorithm shows that {goal} can be had; more `steps` would tell."
 
 
-def _search_sentence(results: Sequence[Result]) -> str:
+def _search_sentence(results: Sequence[Run]) -> str:
     flattest = min(results, key=lambda r: r["sharpness"].item())
     bound = flattest["bound"].item()
     least = f"certified least {bound:.4g}" if np.isfinite(bound) else "no bound is known"

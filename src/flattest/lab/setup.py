@@ -145,7 +145,7 @@ def experiments_of(
         role: Experiment(
             name=f"{prefix}/{full.name}-{role}",
             figure=full.name,
-            claim=QUESTIONS[role],
+            statement=QUESTIONS[role],
             quick=small[role],
             full=large[role],
         )

@@ -8,10 +8,11 @@ import msgspec
 import numpy as np
 
 from flattest.evidence import Verdict
-from flattest.experiments.expectations import Result, tail
+from flattest.experiments.expectations import tail
 from flattest.experiments.experiment import Experiment, Task, VariantName
-from flattest.runs import runner
+from flattest.runs.results import assess, stored
 from flattest.runs.store import Store, StoredRun
+from flattest.training.run import Run
 
 # What is summarized of a series of training that has it: the median of its last tenth.
 MEASURES = ("train_loss", "sharpness", "bound", "test_error", "test_loss")
@@ -35,7 +36,7 @@ class Summary(msgspec.Struct, frozen=True):
 
     experiment: str
     figure: str
-    claim: str
+    statement: str
     notes: str
     variant: str
     seeds: int
@@ -61,16 +62,16 @@ def summarize(
 def _summary(
     e: Experiment, variant: VariantName, store: Store, seeds: int | None
 ) -> Summary | None:
-    runs = runner.stored(e, variant, store, seeds)
+    runs = stored(e, variant, store, seeds)
     found = [run for run in runs if run.done]
     if not found:
         return None
-    results = [runner.result(run) for run in found]
+    results = [run.run() for run in found]
     made = found[0].provenance()
     return Summary(
         experiment=e.name,
         figure=e.figure,
-        claim=e.claim,
+        statement=e.statement,
         notes=e.notes,
         variant=variant,
         seeds=len(found),
@@ -79,7 +80,7 @@ def _summary(
         machine="" if made is None else f"{made.machine}, {made.cores} cores",
         commit="" if made is None else made.commit,
         measured=_measured(e.variant(variant).task, results),
-        verdicts=runner.judge(e, variant, store, seeds).verdicts,
+        verdicts=assess(e, variant, store, seeds).verdicts,
     )
 
 
@@ -88,13 +89,13 @@ def _statuses(runs: Sequence[StoredRun]) -> dict[str, int]:
     return dict(sorted(counts.items()))
 
 
-def _measured(task: Task, results: Sequence[Result]) -> dict[str, Spread | None]:
+def _measured(task: Task, results: Sequence[Run]) -> dict[str, Spread | None]:
     rows = [task.measures(result.series) or _ends(result) for result in results]
     names = [name for name in rows[0] if all(name in row for row in rows)]
     return {name: _spread([row[name] for row in rows]) for name in names}
 
 
-def _ends(result: Result) -> dict[str, float]:
+def _ends(result: Run) -> dict[str, float]:
     return {name: tail(result[name]) for name in MEASURES if name in result.series}
 
 
@@ -117,7 +118,7 @@ def _columns(s: Summary) -> tuple[str, ...]:
 
 def _table(columns: Sequence[str], summaries: Iterable[Summary]) -> str:
     told = [name.replace("_", " ") for name in columns]
-    names = ["panel", "claim", "seeds", *told, "time a run", "as expected"]
+    names = ["panel", "statement", "seeds", *told, "time a run", "as expected"]
     table = [names, *(_row(s, columns) for s in summaries)]
     if len(table) == 2:
         table = [list(line) for line in zip(*table, strict=True)]
@@ -130,7 +131,7 @@ def _row(s: Summary, columns: Sequence[str]) -> list[str]:
     trouble = ", ".join(f"{n} {status}" for status, n in s.statuses.items() if status != "finished")
     seeds = f"{s.seeds} ({trouble})" if trouble else f"{s.seeds}"
     panel = s.experiment.partition("/")[2]
-    return [panel, s.claim, seeds, *cells, f"{s.seconds:.0f} s", _verdict(s)]
+    return [panel, s.statement, seeds, *cells, f"{s.seconds:.0f} s", _verdict(s)]
 
 
 def _line(cells: Sequence[str]) -> str:

@@ -12,7 +12,8 @@ from flattest.errors import FlattestError, unknown
 from flattest.experiments.expectations import tail
 from flattest.experiments.experiment import Experiment, Variant
 from flattest.lab.setup import Setup
-from flattest.runs import runner
+from flattest.runs.results import results
+from flattest.runs.run import run_experiments
 from flattest.runs.store import Store
 
 replace = msgspec.structs.replace
@@ -90,7 +91,7 @@ def cells(setup: Setup, x: Axis, y: Axis, seeds: int) -> dict[tuple[int, int], E
         found[i, j] = Experiment(
             name=f"sweep/{setup.name}-{x.setting}={a:g}-{y.setting}={b:g}",
             figure="",
-            claim="One cell of a phase diagram.",
+            statement="One cell of a phase diagram.",
             quick=task,
             full=task,
         )
@@ -109,7 +110,9 @@ def sweep(
 ) -> Diagram:
     """Run what is not done of the grid, and read the diagram from the store."""
     grid = cells(setup, x, y, seeds)
-    judged = runner.run(grid.values(), "full", store, None, workers, scheduler, preload=preload)
+    judged = run_experiments(
+        grid.values(), "full", store, None, workers, scheduler, preload=preload
+    )
     error = tuple(
         tuple(_error(grid[i, j], store) for j in range(len(x.values))) for i in range(len(y.values))
     )
@@ -118,6 +121,6 @@ def sweep(
 
 def _error(e: Experiment, store: Store) -> float:
     """The mean over seeds; a run that diverged guesses."""
-    found = runner.results(e, "full", store)
+    found = results(e, "full", store)
     errors = [0.5 if r.status == "diverged" else tail(r["test_error"]) for r in found]
     return float(np.mean(errors)) if errors else math.nan

@@ -17,7 +17,7 @@ from flattest.ledger.claim import ledger
 from flattest.ledger.kept import Checked, saved
 from flattest.report.networks import NetworkView, inside
 from flattest.report.views import CURVES, RunView, view_of
-from flattest.runs import runner
+from flattest.runs.results import assess
 from flattest.runs.store import Store, StoredRun
 from flattest.studies.table1.experiments import ROWS, Row, roles
 
@@ -44,7 +44,7 @@ class Panel(msgspec.Struct, frozen=True):
     name: str
     paper: str
     figure: str
-    claim: str
+    statement: str
     notes: str
     variant: str
     settings: dict[str, Any]
@@ -283,7 +283,7 @@ def _panel(e: Experiment, variant: VariantName, store: Store, keys: list[str]) -
         name=e.name,
         paper=e.paper,
         figure=e.figure,
-        claim=e.claim,
+        statement=e.statement,
         notes=e.notes,
         variant=variant,
         settings=msgspec.to_builtins(e.variant(variant).task),
@@ -295,7 +295,7 @@ def _panel(e: Experiment, variant: VariantName, store: Store, keys: list[str]) -
 
 def _verdicts(e: Experiment, variant: VariantName, store: Store) -> list[VerdictView]:
     try:
-        judged = runner.judge(e, variant, store)
+        judged = assess(e, variant, store)
     except Exception as error:
         return [VerdictView(None, str(error))]
     return [

@@ -2,12 +2,13 @@
 
 import functools
 import importlib.metadata
-import os
 import platform
 import subprocess
 from pathlib import Path
 
 import msgspec
+
+from flattest.machine import available_cores
 
 PACKAGES = ("flattest", "numpy", "scipy", "jax", "jaxlib", "numba", "msgspec", "distributed")
 
@@ -77,10 +78,3 @@ def processor() -> str:
         lines = []
     models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
     return models[0] if models else platform.processor() or "unknown processor"
-
-
-def available_cores() -> int:
-    """The cores this process may use, which in a container are fewer than the machine's."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

@@ -43,9 +43,10 @@ from flattest.files import (
 )
 from flattest.runs.index import SCHEMA, Index, Row, Standing
 from flattest.runs.provenance import Provenance, provenance
+from flattest.training.run import Run
 from flattest.training.state import ENGINE_VERSION
 
-HEARTBEAT = 5.0  # seconds between two signs of life of a claim
+HEARTBEAT = 5.0  # seconds between two signs of life of a lease
 TAKEN_OVER = "Another process took it over."
 DONE = frozenset({"finished", "diverged", "stagnated"})
 
@@ -135,6 +136,18 @@ class StoredRun(msgspec.Struct, frozen=True):
         except FlattestError as error:
             return msgspec.structs.replace(self, status="broken", sentence=str(error))
         return self
+
+    def run(self) -> Run:
+        """What the seed produced, read back."""
+        return Run(
+            series=self.series(),
+            params=self.params(),
+            seed=self.seed,
+            status=self.status,
+            sentence=self.sentence,
+            step=self.step,
+            seconds=self.seconds,
+        )
 
     def task(self) -> dict[str, Any]:
         """What was asked, as plain data."""
@@ -259,7 +272,7 @@ class Store:
             self.index.add(Row(key=key, label=label, seed=seed, created=time.time()))
         return key
 
-    def claim(self, key: str) -> "Claim | None":
+    def lease(self, key: str) -> "Lease | None":
         """The right to work on a run, for this process alone; None if another has it or it is done.
 
         A run that another began and left, that failed, or whose results are broken is given.
@@ -268,22 +281,22 @@ class Store:
         owner = uuid.uuid4().hex
         if not self.index.lease(key, owner):
             return None
-        claim = Claim(self, key, owner)
-        if claim.record.status in DONE:
+        lease = Lease(self, key, owner)
+        if lease.record.status in DONE:
             try:
-                whole = intact(self.folder(key), claim.record.status)
+                whole = intact(self.folder(key), lease.record.status)
             except StoreError:
-                claim.release(claim.record)
+                lease.release(lease.record)
                 raise
             if whole:
                 # Done, though perhaps killed before it could tell the index.
-                claim.release(claim.record)
+                lease.release(lease.record)
                 return None
-            claim.record = Record()
-        return claim
+            lease.record = Record()
+        return lease
 
 
-class Claim:
+class Lease:
     """A run in the hands of this process; a context manager that shows signs of life."""
 
     def __init__(self, store: Store, key: str, owner: str) -> None:
@@ -345,33 +358,22 @@ class Claim:
         )
         write_json(self.folder / "record.json", self.record)
 
-    def checkpoint(self, epoch: int, params: Mapping[str, Any]) -> None:
-        """Keep the parameters after `epoch` epochs."""
-        write_tensors(self.checkpoints / f"{epoch:09d}.safetensors", params)
-
-    def finish(
-        self,
-        series: Mapping[str, Any],
-        params: Mapping[str, Any] | None = None,
-        status: str = "finished",
-        sentence: str = "",
-        step: int = 0,
-        notes: Mapping[str, str] | None = None,
-    ) -> None:
-        """Persist the result. The record is written last: with it the run is done."""
-        if status not in DONE:
-            raise FlattestError(f"A run ends {', '.join(sorted(DONE))} or failed, not {status!r}.")
-        self._change(step=step)
+    def finish(self, run: Run) -> None:
+        """Persist what the seed produced. The record is written last: with it the run is done."""
+        if run.status not in DONE:
+            ends = ", ".join(sorted(DONE))
+            raise FlattestError(f"A run ends {ends} or failed, not {run.status!r}.")
+        self._change(step=run.step)
         results = [self.folder / "series.npz"]
-        write_series(results[0], series)
-        if params is not None:
+        write_series(results[0], run.series)
+        if run.params is not None:
             results.append(self.folder / "params.safetensors")
-            write_tensors(results[1], params)
+            write_tensors(results[1], run.params)
         files = {path.name: path.stat().st_size for path in results}
         self.record = msgspec.structs.replace(
-            self.record, progress=1.0, step=step, files=files, notes=dict(notes or {})
+            self.record, progress=1.0, step=run.step, files=files, notes=_notes(run)
         )
-        self._conclude(status, sentence)
+        self._conclude(run.status, run.sentence)
         shutil.rmtree(self.scratch, ignore_errors=True)
 
     def release(self, record: Record) -> None:
@@ -406,6 +408,14 @@ class Claim:
             with contextlib.suppress(StoreError):
                 if not self.store.index.change(self.key, self.owner, heartbeat=time.time()):
                     self.lost = TAKEN_OVER
+
+
+def _notes(run: Run) -> dict[str, str]:
+    """What the record says of how a run was done."""
+    named = {"backend": run.backend, "why not the fused engine": run.reason}
+    return {name: text for name, text in named.items() if text} | {
+        f"note {i}": note for i, note in enumerate(run.notes, 1)
+    }
 
 
 def read_record(folder: Path) -> Record:

@@ -5,7 +5,6 @@ import msgspec
 import numpy as np
 import pytest
 
-from flattest.experiments.expectations import Result
 from flattest.papers.mulayoff2021.experiments import (
     QUICK_SWEEP,
     SLACK,
@@ -27,6 +26,7 @@ from flattest.stability.modes import (
     with_knots_at,
 )
 from flattest.training.algorithms import gd
+from flattest.training.run import Run
 from flattest.training.univariate import descend, watch
 
 
@@ -148,8 +148,8 @@ def test_the_knots_that_descent_crosses_come_to_lie_on_the_data(sweep):
 def test_a_sweep_judged_by_a_step_size_it_did_not_take_fails(sweep, stable):
     """The minima found with η, held against 2/(1.005 η): no longer under the threshold."""
     shifted = {**sweep, "threshold": sweep["threshold"] / 1.005}
-    assert stable.verdict([Result(0, "finished", sweep)]).holds
-    assert not stable.verdict([Result(0, "finished", shifted)]).holds
+    assert stable.verdict([Run(seed=0, status="finished", series=sweep)]).holds
+    assert not stable.verdict([Run(seed=0, status="finished", series=shifted)]).holds
 
 
 def test_a_run_that_never_comes_to_rest_is_not_counted():

@@ -7,19 +7,19 @@ import pytest
 
 from flattest.cli.plot import command
 from flattest.errors import FlattestError
-from flattest.experiments.expectations import Result
 from flattest.experiments.registry import experiment, figures
 from flattest.papers.mulayoff2021.experiments import InitMagnitudes, StepSizeSweep
 from flattest.report.figure import save
-from flattest.runs.runner import run
+from flattest.runs.run import run_experiments
 from flattest.runs.store import Store
+from flattest.training.run import Run
 
 SMALL = {"n": 4, "width": 12, "init_factor": 5.0, "warmup": 2_000, "steps": 50_000, "settle": 100}
 SWEEP = StepSizeSweep(**SMALL, count=8, lowest=0.01, highest=0.3)
 
 
 def result(task, **changed):
-    return Result(0, "finished", task.compute(0) | changed)
+    return Run(seed=0, status="finished", series=task.compute(0) | changed)
 
 
 def test_the_sweep_has_its_three_figures():
@@ -53,7 +53,7 @@ def test_the_command_draws_what_the_store_has(tmp_path: Path):
     store = Store.create(tmp_path / "store")
     with pytest.raises(FlattestError, match="no finished quick run"):
         command(("mulayoff2021/figure1",), folder=store.root, out=tmp_path)
-    run([experiment("mulayoff2021/figure1")], "quick", store, seeds=1, workers=1)
+    run_experiments([experiment("mulayoff2021/figure1")], "quick", store, seeds=1, workers=1)
     assert command(("mulayoff2021/figure1",), folder=store.root, out=tmp_path) == 0
     for suffix in ("png", "svg"):
         assert (tmp_path / "mulayoff2021" / f"figure1.{suffix}").stat().st_size > 10_000

@@ -6,7 +6,6 @@ import msgspec
 import numpy as np
 import pytest
 
-from flattest.experiments.expectations import Result
 from flattest.flatness.interpolators import flattest_interpolator
 from flattest.lab.summary import Summary
 from flattest.papers.vardhan2026 import experiments as vardhan2026
@@ -18,6 +17,7 @@ from flattest.papers.vardhan2026.experiments import (
 )
 from flattest.problem.data import SumOfSingleIndex
 from flattest.problem.multi_index import inner_weights
+from flattest.training.run import Run
 from support.places import ROOT
 
 SMALL = Scatter(
@@ -90,7 +90,9 @@ def test_a_point_of_which_either_program_is_unsolved_is_nan(monkeypatch, status,
     measured = series.keys() - {"correlation", "misalignment", "certified"}
     assert all(np.isnan(series[name]).all() for name in measured)
     figure_4b = next(e for e in EXPERIMENTS if e.panel == "fig4b").full.expectations
-    assert not any(e.verdict([Result(0, "finished", series)]).holds for e in figure_4b)
+    assert not any(
+        e.verdict([Run(seed=0, status="finished", series=series)]).holds for e in figure_4b
+    )
 
 
 @pytest.mark.parametrize("status", ["infeasible", "ill-conditioned"])
@@ -107,7 +109,10 @@ def test_every_seed_must_be_certified(variant):
         for expectation in experiment.variant(variant).expectations:
             series = getattr(expectation, "series", "")
             if series.endswith("certified"):
-                marks = [Result(k, "finished", {series: np.array([1.0, k > 0])}) for k in range(10)]
+                marks = [
+                    Run(seed=k, status="finished", series={series: np.array([1.0, k > 0])})
+                    for k in range(10)
+                ]
                 assert not expectation.verdict(marks).holds
                 assert expectation.verdict(marks[1:]).holds
 
@@ -137,8 +142,8 @@ def test_the_committed_results_are_those_of_the_specs():
     """The file is what `flattest summary 'vardhan2026/*' --full --json` printed."""
     path = ROOT / "docs" / "results" / "vardhan2026.json"
     results = msgspec.json.decode(path.read_bytes(), type=list[Summary])
-    specs = [(e.name, e.claim, e.notes, e.full.seeds) for e in EXPERIMENTS]
-    assert [(s.experiment, s.claim, s.notes, s.seeds) for s in results] == specs
+    specs = [(e.name, e.statement, e.notes, e.full.seeds) for e in EXPERIMENTS]
+    assert [(s.experiment, s.statement, s.notes, s.seeds) for s in results] == specs
     assert all(s.met for s in results)
     scaling = [s.measured["largest n"] for s in results if "scaling" in s.experiment]
     assert {spread.median for spread in scaling} == {Scaling(activation="relu").sizes[-1]}
@@ -162,7 +167,7 @@ def test_the_scaling_laws_are_expected_and_their_absence_is_noticed(variant):
     alike = {**marks, "good": good, "bad": good, "gap": certified}
     flat = {**marks, "good": certified, "bad": n ** (2 / 3), "gap": bad / good}
     met = [
-        all(e.verdict([Result(0, "finished", series)]).holds for e in expectations)
+        all(e.verdict([Run(seed=0, status="finished", series=series)]).holds for e in expectations)
         for series in (lawful, alike, flat, {**lawful, "bad_certified": np.zeros(3)})
     ]
     assert met == [True, False, False, False]
@@ -171,5 +176,5 @@ def test_the_scaling_laws_are_expected_and_their_absence_is_noticed(variant):
 @pytest.mark.parametrize("panel", ["fig2-quadratic", "fig4b"])
 def test_quick_variants_meet_their_expectations(panel):
     variant = next(e for e in EXPERIMENTS if e.panel == panel).quick
-    results = [Result(0, "finished", variant.task.compute(0))]
+    results = [Run(seed=0, status="finished", series=variant.task.compute(0))]
     assert all(expectation.verdict(results).holds for expectation in variant.expectations)

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from flattest.experiments.expectations import Result
 from flattest.experiments.registry import figures
 from flattest.papers.vardhan2026.experiments import EXPERIMENTS
 from flattest.report.figure import save
+from flattest.training.run import Run
 
 RHO = np.geomspace(0.01, 0.99, 4)
 
@@ -14,7 +14,7 @@ RHO = np.geomspace(0.01, 0.99, 4)
 def scatter_result(seed, loss=1.0):
     series = {"correlation": RHO, "flatness": 10 / RHO + seed, "population_loss": loss / RHO}
     series |= {f"weighted_{name}": series[name] for name in ("flatness", "population_loss")}
-    return Result(seed, "finished", series)
+    return Run(seed=seed, status="finished", series=series)
 
 
 def test_every_panel_has_a_figure():
@@ -39,7 +39,7 @@ def test_a_loss_of_zero_can_be_drawn(tmp_path):
 
 def test_the_scaling_figure_names_the_fitted_powers():
     n = np.array([64.0, 128, 256])
-    result = Result(0, "finished", {"n": n, "good": n**0, "bad": 3 * n**0.5})
+    result = Run(seed=0, status="finished", series={"n": n, "good": n**0, "bad": 3 * n**0.5})
     drawn = figures("vardhan2026/scaling-relu")["scaling-relu"]([result])
     labels = [text.get_text() for text in drawn.axes[0].get_legend().get_texts()]
     assert any("n^{0.50}" in label for label in labels)

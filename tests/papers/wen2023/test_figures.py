@@ -4,17 +4,17 @@ import numpy as np
 import pytest
 
 from flattest.errors import FlattestError
-from flattest.experiments.expectations import Result
 from flattest.experiments.registry import experiment, figures
 from flattest.papers.wen2023.figures import largest_neurons
 from flattest.report.figure import save
+from flattest.training.run import Run
 
 
 def trained(seed=0, epochs=20, params=None):
     epoch = np.arange(epochs, dtype=float)
     names = ("test_error", "train_error", "sharpness", "bound")
     series = {"epoch": epoch} | {name: np.linspace(1, 0.1, epochs) + seed for name in names}
-    return Result(seed, "finished", series, params)
+    return Run(seed=seed, status="finished", series=series, params=params)
 
 
 def test_a_panel_shows_the_median_the_range_and_the_bound(tmp_path):
@@ -38,5 +38,5 @@ def test_figure_2b_lists_the_largest_neurons():
 def test_figure_3_draws_every_cap_at_every_epsilon():
     task = experiment("wen2023/fig3").quick.task
     series = {name: np.asarray(value) for name, value in task.compute(0).items()}
-    drawn = figures("wen2023/fig3")["fig3"]([Result(0, "finished", series)])
+    drawn = figures("wen2023/fig3")["fig3"]([Run(seed=0, status="finished", series=series)])
     assert [len(ax.patches) for ax in drawn.axes] == [task.n] * len(task.shares)

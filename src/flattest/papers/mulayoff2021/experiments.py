@@ -421,7 +421,7 @@ EXPERIMENTS = (
     Experiment(
         name="mulayoff2021/figure1",
         figure="Figure 1 (main text)",
-        claim="The same run with the step trebled once L < 0.1 ends in a flatter function.",
+        statement="The same run with the step trebled once L < 0.1 ends in a flatter function.",
         quick=Variant(QUICK_TWO, seeds=2, expectations=(*EVERY_MINIMUM, FLATTER)),
         full=Variant(TwoStepSizes(), seeds=5, expectations=(*EVERY_MINIMUM, FLATTER)),
         notes="Initialization times 27, so that the minimum at η = 1e-4 is unstable at 3e-4.",
@@ -429,7 +429,8 @@ EXPERIMENTS = (
     Experiment(
         name="mulayoff2021/sweep",
         figure="Figure 3 (Section 5), Figures 1 and 2 of the supplement",
-        claim="λ_max stays under 2/η and follows it at the edge; functions get smoother with η.",
+        statement="λ_max stays under 2/η and follows it at the edge; functions get smoother with "
+        "η.",
         quick=Variant(QUICK_SWEEP, seeds=2, expectations=(*SWEEP, *enough(10, smooth=5))),
         full=Variant(StepSizeSweep(), seeds=3, expectations=(*SWEEP, *enough(150, smooth=75))),
         notes=SWEEP_NOTES,
@@ -437,8 +438,8 @@ EXPERIMENTS = (
     Experiment(
         name="mulayoff2021/init-magnitudes",
         figure="Figure 3 (supplement)",
-        claim="For a moderate initialization the step matters only above a threshold; for a large "
-        "one λ_max falls with every increase.",
+        statement="For a moderate initialization the step matters only above a threshold; for a "
+        "large one λ_max falls with every increase.",
         quick=Variant(QUICK_INITS, seeds=1, expectations=(*EVERY_MINIMUM, ONE_MINIMUM, FALLS)),
         full=Variant(InitMagnitudes(), seeds=2, expectations=(*EVERY_MINIMUM, ONE_MINIMUM, FALLS)),
         notes="Warm-up of 1e5 steps instead of 5e5: with the longer one moderate initializations "

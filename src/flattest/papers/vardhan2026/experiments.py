@@ -183,7 +183,7 @@ class Scaling(Computed, frozen=True, tag="vardhan2026/scaling"):
         }
 
 
-def _scatter(panel, figure, claim, distribution, name, expectations, notes="", **settings):
+def _scatter(panel, figure, statement, distribution, name, expectations, notes="", **settings):
     """A panel at full scale, and quick at a fifth of the dimensions with half the grid."""
     full = Scatter(distribution=distribution(100), activation=name, **settings)
     reduced = {key: value // 5 for key, value in settings.items()}
@@ -195,7 +195,7 @@ def _scatter(panel, figure, claim, distribution, name, expectations, notes="", *
     return Experiment(
         name=f"vardhan2026/{panel}",
         figure=figure,
-        claim=claim,
+        statement=statement,
         quick=Variant(quick, seeds=3, expectations=(CERTIFIED,)),
         full=Variant(full, seeds=10, expectations=(CERTIFIED, *expectations)),
         notes=notes,
@@ -320,8 +320,8 @@ def _scaling(label: str, name: str) -> Experiment:
     return Experiment(
         name=f"vardhan2026/scaling-{label}",
         figure="Theorems 1, 2",
-        claim="‖a‖_p^p of the flattest interpolator grows like m^{1−p} for good and m^{1−p/2} for "
-        "bad inner weights.",
+        statement="‖a‖_p^p of the flattest interpolator grows like m^{1−p} for good and m^{1−p/2} "
+        "for bad inner weights.",
         quick=Variant(Scaling(activation=name, sizes=(128, 256, 512)), 3, expectations),
         full=Variant(Scaling(activation=name), 3, expectations),
     )

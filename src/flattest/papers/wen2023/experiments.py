@@ -71,7 +71,7 @@ def worse_than(baseline: str, series: str, factor: float) -> RatioAtLeast:
 def panel(
     name: str,
     figure: str,
-    claim: str,
+    statement: str,
     model: MLP,
     phases: tuple[Phase, ...],
     expectations: tuple[AnyExpectation, ...],
@@ -100,7 +100,7 @@ def panel(
     return Experiment(
         name=f"wen2023/{name}",
         figure=figure,
-        claim=claim,
+        statement=statement,
         quick=Variant(quick, 2, quick_expectations or expectations),
         full=Variant(full, seeds, expectations),
         notes=notes,
@@ -230,7 +230,7 @@ EXPERIMENTS = (
     Experiment(
         name="wen2023/fig3",
         figure="Figure 3",
-        claim="As ε shrinks, the memorizer is 0 almost everywhere and still fits every point.",
+        statement="As ε shrinks, the memorizer is 0 almost everywhere and still fits every point.",
         quick=Variant(CircleMemorizer(), 1, ALMOST_NOWHERE),
         full=Variant(CircleMemorizer(), 1, ALMOST_NOWHERE),
     ),

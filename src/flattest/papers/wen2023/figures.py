@@ -8,15 +8,15 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Polygon
 
 from flattest.errors import FlattestError
-from flattest.experiments.expectations import Result
 from flattest.experiments.training import Training
 from flattest.papers.wen2023.experiments import EXPERIMENTS
+from flattest.training.run import Run
 
 # Okabe and Ito's palette.
 BLUE, ORANGE, GREEN, INK = "#0072B2", "#D55E00", "#009E73", "#333333"
 
 
-def curves(results: Sequence[Result]) -> Figure:
+def curves(results: Sequence[Run]) -> Figure:
     """Train and test error, and the sharpness with its certified bound; median and range."""
     drawn = Figure(figsize=(9, 3.2), layout="constrained")
     errors, sharpness = drawn.subplots(1, 2)
@@ -33,7 +33,7 @@ def curves(results: Sequence[Result]) -> Figure:
     return drawn
 
 
-def band(ax: Axes, results: Sequence[Result], series: str, colour: str, label: str) -> None:
+def band(ax: Axes, results: Sequence[Run], series: str, colour: str, label: str) -> None:
     """The median over seeds as a line, their range as a band; up to the shortest run's end."""
     length = min(len(result["epoch"]) for result in results)
     values = np.array([result[series][:length] for result in results])
@@ -42,7 +42,7 @@ def band(ax: Axes, results: Sequence[Result], series: str, colour: str, label: s
     ax.fill_between(epoch, values.min(axis=0), values.max(axis=0), color=colour, alpha=0.2, lw=0)
 
 
-def neurons(results: Sequence[Result]) -> Figure:
+def neurons(results: Sequence[Run]) -> Figure:
     """Figure 2b: the four neurons of largest norm, and the norms of W1's columns, first seed."""
     drawn = Figure(figsize=(9, 3.2), layout="constrained")
     table, columns = drawn.subplots(1, 2)
@@ -68,7 +68,7 @@ def largest_neurons(W1: np.ndarray, count: int = 4) -> np.ndarray:
     return np.column_stack([largest[:, :2], np.linalg.norm(largest[:, 2:], axis=1)])
 
 
-def memorizer_on_the_circle(results: Sequence[Result]) -> Figure:
+def memorizer_on_the_circle(results: Sequence[Run]) -> Figure:
     """Figure 3: the caps in which each neuron is active, for ε from its largest value down."""
     result = results[0]
     drawn = Figure(figsize=(10, 3.6), layout="constrained")

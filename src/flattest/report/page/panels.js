@@ -181,7 +181,7 @@ function panelCard(panel, runs) {
   const id = `${panel.name}-${panel.variant}`, kind = runs.find((run) => run.kind)?.kind;
   return make("section", { class: "card", id },
     make("h3", {}, `${panel.figure} `, make("span", { class: "dim" }, `${panel.name}, ${panel.variant}`)),
-    make("p", {}, panel.claim), panel.notes ? make("p", { class: "dim" }, panel.notes) : null,
+    make("p", {}, panel.statement), panel.notes ? make("p", { class: "dim" }, panel.notes) : null,
     make("ul", {}, panel.verdicts.map((v) => make("li", {}, verdict(v.met), " ", v.sentence))),
     troubles(runs), (PANELS[kind] ?? numbersPanel)(id, runs), facts(panel, runs),
     make("details", {}, make("summary", {}, "Settings"), make("pre", {}, JSON.stringify(panel.settings, null, 1))));

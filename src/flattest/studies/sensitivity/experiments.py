@@ -91,7 +91,7 @@ SIM_LN_CHANGES: dict[str, Change] = {
 class Found(NamedTuple):
     """What was found, and is now expected: in words, and as checks."""
 
-    claim: str
+    statement: str
     expectations: tuple[AnyExpectation, ...]
 
 
@@ -148,11 +148,11 @@ def _experiment(name: str, change: str) -> Experiment:
     printed = Training(distribution=Xor(30), n=100, model=panel.model, phases=(panel.phase,))
     full = panel.changes[change](printed)
     quick = _with_phase(epochs=QUICK_EPOCHS)(replace(full, log=Log(points=15)))
-    claim, expectations = panel.found_otherwise.get(change, panel.found)
+    statement, expectations = panel.found_otherwise.get(change, panel.found)
     return Experiment(
         name=f"sensitivity/{name}-{change}",
         figure=panel.figure,
-        claim=claim,
+        statement=statement,
         quick=Variant(quick, 1, expectations),
         full=Variant(full, 3, expectations),
     )

@@ -16,7 +16,7 @@ from flattest.problem.data import Xor
 from flattest.problem.models import MLP
 from flattest.training.algorithms import Phase, sam
 from flattest.training.log import Log
-from flattest.training.run import train
+from flattest.training.train import train
 
 RUNS: dict[str, tuple[MLP, int, int, tuple[Phase, ...]]] = {
     "no bias": (MLP(500), 30, 3, (sam(0.01, 0.05, epochs=6_000),)),

@@ -15,8 +15,14 @@ from threadpoolctl import threadpool_limits
 from flattest.errors import FlattestError
 from flattest.experiments.expectations import AtMost, RatioAtLeast
 from flattest.files import StoreError
-from flattest.runs import runner
+from flattest.runs import plan as plan_module
+from flattest.runs import results as results_module
+from flattest.runs.plan import plan
+from flattest.runs.progress import Board
+from flattest.runs.results import assess, results
+from flattest.runs.run import run_experiments
 from flattest.runs.store import Store
+from flattest.training.run import Run
 from support.places import ENVIRONMENT
 from support.stores import rot
 from support.tasks import Failing, Square, Threads, Walk, experiment_of, steps_done, undisturbed
@@ -24,13 +30,13 @@ from support.tasks import Failing, Square, Threads, Walk, experiment_of, steps_d
 RUN = """
 import sys
 from support.tasks import Walk, experiment_of
-from flattest.runs import runner
+from flattest.runs.run import run_experiments
 from flattest.runs.store import Store
 if __name__ == "__main__":
     root, folder, workers, dies, waits = sys.argv[1:]
     task = Walk(folder=folder, dies=int(dies), waits=int(waits))
     e = experiment_of("t/walk", task, 3)
-    runner.run([e], "quick", Store.create(root), workers=int(workers))
+    run_experiments([e], "quick", Store.create(root), workers=int(workers))
 """
 
 
@@ -51,36 +57,36 @@ def walk(tmp_path, **fields):
 
 
 def assert_each_step_was_taken_once_with_the_same_result(tmp_path, e):
-    results = runner.results(e, "quick", Store.open(tmp_path / "store"))
-    assert [r.seed for r in results] == [0, 1, 2]
-    for r in results:
+    found = results(e, "quick", Store.open(tmp_path / "store"))
+    assert [r.seed for r in found] == [0, 1, 2]
+    for r in found:
         assert r.series["v"].tolist() == undisturbed(r.seed)
     assert sorted(steps_done(tmp_path)) == [(s, i) for s in range(3) for i in range(1, 21)]
 
 
 def test_results_are_stored_judged_and_not_computed_again(store):
     e = experiment_of("t/square", Square(), 2, AtMost(series="square", value=4.5))
-    (judgement,) = runner.run([e], "quick", store, workers=1)
+    (judgement,) = run_experiments([e], "quick", store, workers=1)
     assert judgement.met
     assert judgement.verdicts[0].values == (4.0, 5.0)
     before = [run.finished for run in store.runs()]
-    assert runner.plan([e], "quick", store) == []
-    runner.run([e], "quick", store, workers=1)
+    assert plan([e], "quick", store) == []
+    run_experiments([e], "quick", store, workers=1)
     assert [run.finished for run in store.runs()] == before
 
 
 @pytest.mark.parametrize("file", ["series.npz", "params.safetensors"])
 def test_a_run_whose_results_rot_is_left_out_of_the_judgement_and_done_again(tmp_path, store, file):
     e = experiment_of("t/walk", Walk(folder=str(tmp_path)), 2)
-    runner.run([e], "quick", store, workers=1)
+    run_experiments([e], "quick", store, workers=1)
     whole, rotten = store.runs()
     rot(rotten.folder / file)
     assert store.run(rotten.key).status == "finished"
-    judged = runner.judge(e, "quick", store)
+    judged = assess(e, "quick", store)
     assert (judged.met, judged.missing) == (False, 1)
     assert [run.status for run in judged.runs] == ["finished", "broken"]
     assert file in judged.runs[1].sentence
-    (again,) = runner.run([e], "quick", store, workers=1)
+    (again,) = run_experiments([e], "quick", store, workers=1)
     assert again.met
     assert store.run(rotten.key).series()["v"].tolist() == undisturbed(1)
     assert store.run(whole.key) == whole
@@ -88,38 +94,38 @@ def test_a_run_whose_results_rot_is_left_out_of_the_judgement_and_done_again(tmp
 
 def test_more_seeds_add_to_those_that_are_done(store):
     e = experiment_of("t/square", Square(), 2, AtMost(series="square", value=9))
-    runner.run([e], "quick", store, workers=1)
-    assert [job.seed for job in runner.plan([e], "quick", store, seeds=4)] == [2, 3]
+    run_experiments([e], "quick", store, workers=1)
+    assert [job.seed for job in plan([e], "quick", store, seeds=4)] == [2, 3]
 
 
 def test_an_expectation_changes_the_verdict_without_another_run(store):
     lenient = experiment_of("t/square", Square(), 2, AtMost(series="square", value=9))
     strict = experiment_of("t/square", Square(), 2, AtMost(series="square", value=1))
-    (first,) = runner.run([lenient], "quick", store, workers=1)
-    assert runner.plan([strict], "quick", store) == []
-    second = runner.judge(strict, "quick", store)
+    (first,) = run_experiments([lenient], "quick", store, workers=1)
+    assert plan([strict], "quick", store) == []
+    second = assess(strict, "quick", store)
     assert (first.met, second.met) == (True, False)
     assert first.key != second.key
 
 
 def test_a_field_of_the_task_changes_the_run(store):
     bound = AtMost(series="square", value=4.5)
-    runner.run([experiment_of("t/square", Square(), 2, bound)], "quick", store, workers=1)
+    run_experiments([experiment_of("t/square", Square(), 2, bound)], "quick", store, workers=1)
     wider = experiment_of("t/square", Square(n=4), 2, bound)
-    assert len(runner.plan([wider], "quick", store)) == 2
-    assert not runner.run([wider], "quick", store, workers=1)[0].met
+    assert len(plan([wider], "quick", store)) == 2
+    assert not run_experiments([wider], "quick", store, workers=1)[0].met
 
 
 def test_experiments_with_the_same_task_share_its_runs(store):
     bound = AtMost(series="square", value=9)
     two = [experiment_of(f"t/{name}", Square(), 2, bound) for name in "ab"]
-    assert len(runner.plan(two, "quick", store)) == 2
+    assert len(plan(two, "quick", store)) == 2
 
 
 def test_experiments_that_share_a_name_are_both_run_and_judged(store):
     bound = AtMost(series="square", value=4.5)
     two = [experiment_of("t/square", Square(n=n), 1, bound) for n in (3, 4)]
-    first, second = runner.run(two, "quick", store, workers=1)
+    first, second = run_experiments(two, "quick", store, workers=1)
     assert (first.missing, second.missing) == (0, 0)
     assert (first.met, second.met) == (True, False)
 
@@ -129,12 +135,13 @@ def test_what_is_compared_with_is_run_beside_a_spec_of_its_name(store, monkeypat
     large = experiment_of(
         "t/b", Square(n=3), 1, RatioAtLeast(other="t/a", series="square", ratio=3.9)
     )
-    monkeypatch.setattr(runner, "experiment", {"t/a": small}.__getitem__)
-    assert runner.run([mine, large], "quick", store, workers=1)[1].met
+    for module in (plan_module, results_module):
+        monkeypatch.setattr(module, "experiment", {"t/a": small}.__getitem__)
+    assert run_experiments([mine, large], "quick", store, workers=1)[1].met
 
 
 def test_an_unrun_experiment_does_not_meet_its_expectations(store):
-    judgement = runner.judge(experiment_of("t/square", Square()), "quick", store)
+    judgement = assess(experiment_of("t/square", Square()), "quick", store)
     assert not judgement.met
     assert judgement.missing == 2
 
@@ -144,8 +151,9 @@ def test_what_an_expectation_compares_with_is_run_too(store, monkeypatch):
     large = experiment_of(
         "t/b", Square(n=3), 1, RatioAtLeast(other="t/a", series="square", ratio=3.9)
     )
-    monkeypatch.setattr(runner, "experiment", {"t/a": small}.__getitem__)
-    assert runner.run([large], "quick", store, workers=1)[0].met
+    for module in (plan_module, results_module):
+        monkeypatch.setattr(module, "experiment", {"t/a": small}.__getitem__)
+    assert run_experiments([large], "quick", store, workers=1)[0].met
     assert [run.label for run in store.runs()] == ["t/a:quick", "t/b:quick"]
 
 
@@ -153,31 +161,32 @@ def test_what_cannot_be_judged_is_not_met_and_the_rest_is_judged(store, monkeypa
     bad = experiment_of("t/bad", Failing(), 1)
     compared = RatioAtLeast(other="t/bad", series="square", ratio=1)
     e = experiment_of("t/a", Square(), 1, AtMost(series="square", value=9), compared)
-    monkeypatch.setattr(runner, "experiment", {"t/bad": bad}.__getitem__)
-    (judgement,) = runner.run([e], "quick", store, workers=1)
+    for module in (plan_module, results_module):
+        monkeypatch.setattr(module, "experiment", {"t/bad": bad}.__getitem__)
+    (judgement,) = run_experiments([e], "quick", store, workers=1)
     assert [verdict.holds for verdict in judgement.verdicts] == [True, False]
     assert "t/bad has not been run: `flattest run t/bad` does" in judgement.verdicts[1].sentence
     assert not judgement.met
-    (judgement,) = runner.run([e], "full", store, workers=1)
+    (judgement,) = run_experiments([e], "full", store, workers=1)
     assert "`flattest run t/bad --full` does" in judgement.verdicts[1].sentence
 
 
 def test_a_failed_run_is_recorded_does_not_stop_the_others_and_is_tried_again(store):
     bad = experiment_of("t/bad", Failing(), 1)
     good = experiment_of("t/good", Square(), 1, AtMost(series="square", value=9))
-    judgements = runner.run([bad, good], "quick", store, workers=1)
+    judgements = run_experiments([bad, good], "quick", store, workers=1)
     assert [j.met for j in judgements] == [False, True]
     (run,) = judgements[0].runs
     assert (run.status, run.sentence) == ("failed", "The width must be positive.")
     assert "in compute" in (run.folder / "failure.txt").read_text()
-    assert len(runner.plan([bad], "quick", store)) == 1
+    assert len(plan([bad], "quick", store)) == 1
 
 
 def test_every_run_that_is_over_leaves_one_line_and_what_was_over_before_none(store):
     def lines(seeds):
         console = Console(file=io.StringIO(), width=200)
         e = experiment_of("t/square", Square(), seeds, AtMost(series="square", value=9))
-        runner.run([e], "quick", store, workers=1, console=console)
+        run_experiments([e], "quick", store, workers=1, console=console)
         return sorted(line.split(" after")[0] for line in console.file.getvalue().splitlines())
 
     assert lines(2) == [f"t/square:quick seed {seed} finished" for seed in (0, 1)]
@@ -186,14 +195,14 @@ def test_every_run_that_is_over_leaves_one_line_and_what_was_over_before_none(st
 
 def test_bars_show_runs_at_work_and_vanish(store):
     e = experiment_of("t/square", Square(), 1, AtMost(series="square", value=9))
-    (job,) = runner.plan([e], "quick", store)
+    (job,) = plan([e], "quick", store)
     bars = Progress(console=Console(file=io.StringIO()))
-    board = runner.Board(store, {job.key: job}, bars)
-    with store.claim(job.key) as claim:
-        claim.progress(0.25, 1, {})
+    board = Board(store, {job.key: job}, bars)
+    with store.lease(job.key) as lease:
+        lease.progress(0.25, 1, {})
         board.look()
         assert [bar.completed for bar in bars.tasks] == [0.25, 0.25]
-        claim.finish({})
+        lease.finish(Run(series={}))
     board.look()
     assert [(bar.description, bar.completed) for bar in bars.tasks] == [("1 runs", 1.0)]
 
@@ -203,16 +212,16 @@ def test_a_full_disk_stops_everything_with_its_sentence(store, monkeypatch):
         raise StoreError("Cannot write: No space left on device.")
 
     e = experiment_of("t/square", Square(), 2)
-    runner.plan([e], "quick", store)
+    plan([e], "quick", store)
     monkeypatch.setattr("flattest.runs.store.write_series", full)
     with pytest.raises(StoreError, match="No space left"):
-        runner.run([e], "quick", store, workers=1)
+        run_experiments([e], "quick", store, workers=1)
 
 
 def test_a_result_does_not_depend_on_the_number_of_cores(store):
     e = experiment_of("t/threads", Threads(), 1, AtMost(series="threads", value=1, at="max"))
     with threadpool_limits(2):
-        (judgement,) = runner.run([e], "quick", store, workers=1)
+        (judgement,) = run_experiments([e], "quick", store, workers=1)
     assert judgement.met, judgement.verdicts
     assert len(judgement.runs[0].series()["threads"]) > 0
 
@@ -220,16 +229,16 @@ def test_a_result_does_not_depend_on_the_number_of_cores(store):
 def test_impossible_numbers_of_seeds_and_workers_are_refused(store):
     e = experiment_of("t/square", Square())
     with pytest.raises(FlattestError, match="seeds must be at least 1"):
-        runner.run([e], "quick", store, seeds=0)
+        run_experiments([e], "quick", store, seeds=0)
     with pytest.raises(FlattestError, match="workers must be at least 1"):
-        runner.run([e], "quick", store, workers=0)
+        run_experiments([e], "quick", store, workers=0)
 
 
 def test_an_unreachable_scheduler_is_one_sentence(store, monkeypatch):
     e = experiment_of("t/square", Square())
-    monkeypatch.setattr(runner, "PATIENCE", "1s")
+    monkeypatch.setattr("flattest.runs.cluster.PATIENCE", "1s")
     with pytest.raises(FlattestError, match="No Dask scheduler answers at tcp://127.0.0.1:9"):
-        runner.run([e], "quick", store, scheduler="tcp://127.0.0.1:9")
+        run_experiments([e], "quick", store, scheduler="tcp://127.0.0.1:9")
     assert {run.status for run in store.runs()} == {"pending"}
 
 
@@ -237,7 +246,7 @@ def test_a_scheduler_that_exists_is_used(store):
     e = experiment_of("t/square", Square(), 3, AtMost(series="square", value=9))
     quiet = {"processes": False, "dashboard_address": "127.0.0.1:0", "protocol": "tcp"}
     with LocalCluster(n_workers=1, threads_per_worker=2, **quiet) as cluster:
-        (judgement,) = runner.run([e], "quick", store, scheduler=cluster.scheduler_address)
+        (judgement,) = run_experiments([e], "quick", store, scheduler=cluster.scheduler_address)
     assert judgement.met
     assert [run.status for run in judgement.runs] == ["finished"] * 3
 
@@ -250,7 +259,7 @@ def test_a_killed_runner_resumes_where_it_was(tmp_path):
 
 def test_a_killed_worker_loses_nothing(tmp_path, store):
     e = walk(tmp_path, dies=10)
-    runner.run([e], "quick", store, workers=2)
+    run_experiments([e], "quick", store, workers=2)
     assert (tmp_path / "died").exists()
     assert_each_step_was_taken_once_with_the_same_result(tmp_path, e)
 
@@ -264,7 +273,7 @@ def test_a_runner_killed_with_its_workers_at_work_leaves_nothing_behind(tmp_path
     wait_for(lambda: not any(run.status == "running" for run in store.runs()))
     assert sorted(run.status for run in store.runs()) == ["interrupted", "interrupted", "pending"]
     (tmp_path / "open").touch()
-    runner.run([e], "quick", store, workers=1)
+    run_experiments([e], "quick", store, workers=1)
     assert_each_step_was_taken_once_with_the_same_result(tmp_path, e)
 
 

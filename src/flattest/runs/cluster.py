@@ -1,0 +1,96 @@
+"""A Dask cluster: processes on this machine, or a scheduler elsewhere."""
+
+import contextlib
+import logging
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from flattest.errors import FlattestError, first_line
+from flattest.machine import interrupts_held_back
+from flattest.runs import user_file
+from flattest.runs.plan import Job
+
+PATIENCE = "10s"  # for a scheduler to answer
+# One thread a worker: as many workers as cores would otherwise fight for them.
+WORKER_ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
+}
+
+
+def on_cluster(
+    client: Any, work: Callable[[Path, Job], bool], root: Path, jobs: Sequence[Job]
+) -> list[tuple[Job, bool]]:
+    """One round on a Dask cluster, which gives a lost worker's job to another."""
+    from distributed import KilledWorker, as_completed
+
+    futures = {client.submit(work, root, job, pure=False): job for job in jobs}
+    over = []
+    for future in as_completed(futures):
+        try:
+            over.append((futures[future], future.result()))
+        except KilledWorker as error:
+            raise FlattestError(f"Workers keep dying at {futures[future].label}: {error}") from None
+    return over
+
+
+@contextlib.contextmanager
+def cluster(workers: int, scheduler: str | None, preload: Path | None = None) -> Iterator[Any]:
+    """A client of the scheduler at that address, or of a cluster of processes on this machine."""
+    import dask
+    from distributed import Client, LocalCluster
+
+    quiet = {
+        "distributed.scheduler.allowed-failures": 10,
+        "distributed.worker.multiprocessing-method": "spawn",
+        "distributed.admin.tick.limit": "1h",
+    }
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(dask.config.set(quiet))
+        if scheduler is not None:
+            client = stack.enter_context(connected(scheduler))
+            if preload is not None:
+                client.upload_file(str(preload))
+            yield client
+            return
+        with interrupts_held_back(), failures_to_start():
+            processes = LocalCluster(
+                n_workers=workers,
+                threads_per_worker=1,
+                processes=True,
+                # Any free port: None would mean 8787, and a warning where that is taken.
+                dashboard_address="127.0.0.1:0",
+                silence_logs=logging.CRITICAL,
+                memory_limit=0,
+                env=WORKER_ENVIRONMENT | dict(os.environ),
+                preload=[user_file.statement(preload)] if preload is not None else [],
+            )
+        stack.enter_context(processes)
+        yield stack.enter_context(Client(processes))
+
+
+@contextlib.contextmanager
+def failures_to_start() -> Iterator[None]:
+    """Within it, workers that cannot start are said in one sentence."""
+    try:
+        yield
+    except RuntimeError as error:
+        reason = first_line(error.__cause__ or error)
+        raise FlattestError(
+            f"The worker processes cannot start: {reason}; --workers 1 does without them."
+        ) from error
+
+
+def connected(address: str) -> Any:
+    from distributed import Client
+
+    try:
+        return Client(address, timeout=PATIENCE)
+    except (OSError, ValueError, TimeoutError) as error:
+        raise FlattestError(
+            f"No Dask scheduler answers at {address}: start one with `dask scheduler`, "
+            "or leave --scheduler out to work on this machine."
+        ) from error

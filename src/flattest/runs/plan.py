@@ -1,0 +1,54 @@
+"""What is to be done: the runs of experiments that the store does not have."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from flattest.experiments.experiment import Experiment, Task, VariantName
+from flattest.experiments.keys import run_key
+from flattest.experiments.registry import experiment
+from flattest.runs.store import Store
+
+
+class Job(msgspec.Struct, frozen=True):
+    """One run to do: a task and its seed, under the name of who asks."""
+
+    task: Task
+    seed: int
+    label: str
+
+    @property
+    def key(self) -> str:
+        return run_key(self.task, self.seed)
+
+
+def with_needed(chosen: Iterable[Experiment], variant: VariantName) -> list[Experiment]:
+    """The experiments and those that their expectations compare with, each once.
+
+    By key, since a user's spec may bear the name of another experiment and does not replace it.
+    """
+    found = {e.key: e for e in chosen}
+    for e in list(found.values()):
+        for name in e.variant(variant).needs:
+            other = experiment(name)
+            found.setdefault(other.key, other)
+    return list(found.values())
+
+
+def plan(
+    chosen: Iterable[Experiment], variant: VariantName, store: Store, seeds: int | None = None
+) -> list[Job]:
+    """The runs that are not done, each once, asked for in the store; the longest first.
+
+    One whose results cannot be read is to be done again.
+    """
+    jobs: dict[str, Job] = {}
+    for e in chosen:
+        v = e.variant(variant)
+        for seed in range(v.count(seeds)):
+            job = Job(v.task, seed, e.name if variant == "full" else f"{e.name}:quick")
+            key = store.add(job.task, seed, job.label)
+            found = store.run(key)
+            if found is None or not found.examined().done:
+                jobs.setdefault(key, job)
+    return sorted(jobs.values(), key=lambda job: -job.task.cost)

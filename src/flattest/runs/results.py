@@ -1,0 +1,105 @@
+"""What the store has of experiments, and whether it is what was expected."""
+
+import fnmatch
+import math
+from collections.abc import Sequence
+
+import msgspec
+
+from flattest.errors import FlattestError
+from flattest.evidence import Verdict
+from flattest.experiments.expectations import Expectation, Others
+from flattest.experiments.experiment import VARIANTS, Experiment, VariantName
+from flattest.experiments.registry import experiment, matching
+from flattest.runs.store import Store, StoredRun
+from flattest.training.run import Run
+
+
+class Assessment(msgspec.Struct, frozen=True):
+    """An experiment's expectations on the runs the store has; `key` is that of the experiment.
+
+    It is met if every seed has a result (`missing` have none) and every verdict is.
+    """
+
+    experiment: str
+    variant: VariantName
+    key: str
+    statement: str
+    met: bool
+    runs: tuple[StoredRun, ...]
+    missing: int
+    verdicts: tuple[Verdict, ...]
+
+
+def results(
+    e: Experiment, variant: VariantName, store: Store, seeds: int | None = None
+) -> list[Run]:
+    """What the store has of an experiment: one result for each seed that is done."""
+    return [found.run() for found in stored(e, variant, store, seeds) if found.done]
+
+
+def stored(
+    e: Experiment, variant: VariantName, store: Store, seeds: int | None = None
+) -> list[StoredRun]:
+    """The runs of an experiment that the store knows, by seed; broken if they cannot be read."""
+    found = (store.run(key) for key in e.variant(variant).keys(seeds))
+    return [run.examined() if run.done else run for run in found if run is not None]
+
+
+def find_runs(store: Store, patterns: Sequence[str]) -> list[StoredRun]:
+    """The runs of the experiments that match, whichever of those that share a run asked first.
+
+    Runs of experiments that are not in the registry are found by their label.
+    """
+    runs = store.runs()
+    most = max((run.seed for run in runs), default=0) + 1
+    keys: set[str] = set()
+    for pattern in patterns:
+        labelled = {run.key for run in runs if has_label(run, pattern)}
+        try:
+            known = matching(pattern)
+        except FlattestError:
+            if not labelled:
+                raise
+            known = []
+        keys |= labelled.union(*(e.variant(v).keys(most) for e in known for v in VARIANTS))
+    return [run for run in runs if run.key in keys]
+
+
+def has_label(run: StoredRun, pattern: str) -> bool:
+    return any(fnmatch.fnmatchcase(n, pattern) for n in (run.label, run.label.partition(":")[0]))
+
+
+def assess(
+    e: Experiment, variant: VariantName, store: Store, seeds: int | None = None
+) -> Assessment:
+    """What the runs that are done say of an experiment; none are started.
+
+    An expectation that cannot be judged, such as a comparison with what was not run, is not met.
+    """
+
+    def others(name: str) -> Sequence[Run]:
+        found = results(experiment(name), variant, store, seeds)
+        if not found:
+            raise FlattestError(f"{name} has not been run: {how_to_run(name, variant)} does it.")
+        return found
+
+    runs = stored(e, variant, store, seeds)
+    here = [found.run() for found in runs if found.done]
+    v = e.variant(variant)
+    verdicts = tuple(verdict(x, here, others) for x in v.expectations) if here else ()
+    missing = v.count(seeds) - len(here)
+    met = missing == 0 and all(verdict.holds for verdict in verdicts)
+    return Assessment(e.name, variant, e.key, e.statement, met, tuple(runs), missing, verdicts)
+
+
+def how_to_run(name: str, variant: VariantName) -> str:
+    """The command that makes an experiment's runs, to be quoted within a sentence."""
+    return f"`flattest run {name}{' --full' if variant == 'full' else ''}`"
+
+
+def verdict(expected: Expectation, here: Sequence[Run], others: Others) -> Verdict:
+    try:
+        return expected.verdict(here, others)
+    except FlattestError as error:
+        return Verdict(str(error), math.nan, expected.threshold, expected.side)

@@ -1,0 +1,76 @@
+"""Doing the jobs: here or on a cluster, until nobody has any of them in hand.
+
+A job is idempotent and persists its own result: whoever does it leases the run in the store, works
+on and writes there. So a worker, or this whole process, may be killed at any time, the jobs may be
+handed out twice, and two processes may work through the same list on one store: every run is done
+once, and the results are those of an undisturbed run.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from threadpoolctl import threadpool_limits
+
+from flattest.errors import FlattestError
+from flattest.files import StoreError
+from flattest.machine import available_cores
+from flattest.runs.cluster import cluster, on_cluster
+from flattest.runs.plan import Job
+from flattest.runs.store import LeaseLost, Store
+
+POLL = 0.5  # seconds between two rounds
+
+
+def work(root: Path, job: Job) -> bool:
+    """Do one job; False if another process holds its run, which is then not done.
+
+    What goes wrong in the task is recorded in the run, which has failed. What goes wrong in the
+    store (no space, no access) would go wrong for every run, and is raised. Products of matrices
+    are done by one thread, since how many there are decides how BLAS rounds.
+    """
+    store = Store.open(root)
+    lease = store.lease(job.key)
+    if lease is None:
+        found = store.run(job.key)
+        return found is not None and found.done
+    try:
+        with lease, threadpool_limits(1):
+            lease.finish(job.task.execute(job.seed, lease))
+    except LeaseLost:
+        return False
+    except StoreError:
+        raise
+    except Exception:
+        logging.getLogger(__name__).debug("The run %s failed.", job.key, exc_info=True)
+    return True
+
+
+def do(
+    jobs: Sequence[Job],
+    store: Store,
+    workers: int | None,
+    scheduler: str | None,
+    preload: Path | None = None,
+) -> None:
+    """Do the jobs here or on a cluster, waiting for those that another process has in hand."""
+    if workers is not None and workers < 1:
+        raise FlattestError(f"The number of workers must be at least 1, not {workers}.")
+    count = min(workers or available_cores(), len(jobs))
+    root = store.root.absolute()
+    if scheduler is None and count == 1:
+        until_done(jobs, lambda waiting: [(job, work(root, job)) for job in waiting])
+        return
+    with cluster(count, scheduler, preload) as client:
+        until_done(jobs, lambda waiting: on_cluster(client, work, root, waiting))
+
+
+def until_done(
+    jobs: Sequence[Job], round: Callable[[Sequence[Job]], Iterable[tuple[Job, bool]]]
+) -> None:
+    """Offer the jobs in rounds, until nobody else has any of them in hand."""
+    while jobs:
+        jobs = [job for job, over in round(jobs) if not over]
+        if jobs:
+            time.sleep(POLL)
