@@ -337,6 +337,3 @@ from flattest.training.run import (
 from flattest.training.train import (
     train as train,
 )
-from flattest.training.train import (
-    train_many as train_many,
-)

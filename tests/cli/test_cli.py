@@ -218,7 +218,7 @@ def test_show_tells_all_of_a_run(capsys, panels):
 def test_show_finds_a_run_of_ones_own_by_its_name(capsys, panels):
     store = Store.create("out/store")
     key = store.add(Square(), 4, "judge/mine")
-    work(store.root, Job(Square(), 4, "judge/mine"))
+    work(store.root, Job(Square(), 4, key, "judge/mine"))
     _, out, _ = flattest(capsys, "show", "judge/mine@4", "--json")
     assert json.loads(out)["run"]["key"] == key
 

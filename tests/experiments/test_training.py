@@ -12,7 +12,6 @@ import flattest as ft
 from flattest.errors import FlattestError
 from flattest.experiments.expectations import AtMost, WithinOfBound
 from flattest.experiments.experiment import Experiment, Variant
-from flattest.experiments.keys import run_key
 from flattest.experiments.registry import read_experiment
 from flattest.experiments.training import Training
 from flattest.runs.plan import plan
@@ -20,6 +19,7 @@ from flattest.runs.results import results
 from flattest.runs.run import run_experiments
 from flattest.runs.store import Store
 from flattest.training import loop
+from flattest.training.keys import run_key
 from flattest.training.log import Log
 from support.places import ENVIRONMENT
 
@@ -51,9 +51,9 @@ def store(tmp_path):
 
 
 def test_a_trained_network_is_stored_with_its_history_and_meets_its_expectations(store):
-    (judgement,) = run_experiments([experiment()], "quick", store, workers=1)
-    assert judgement.met, judgement.verdicts
-    run = judgement.runs[0]
+    (assessment,) = run_experiments([experiment()], "quick", store, workers=1)
+    assert assessment.met, assessment.verdicts
+    run = assessment.runs[0]
     epochs = run.series()["epoch"]
     assert (epochs[0], epochs[-1]) == (0, 400)
     assert [c.epoch for c in run.checkpoints()][-1] == 400
@@ -68,11 +68,11 @@ def test_a_wrong_sign_in_the_perturbation_makes_the_expectations_fail(store, mon
     monkeypatch.setattr(loop, "_climb", lambda *arguments: -climb(*arguments))
     jax.clear_caches()  # what was compiled before has the right sign
     try:
-        (judgement,) = run_experiments([experiment()], "quick", store, workers=1)
+        (assessment,) = run_experiments([experiment()], "quick", store, workers=1)
     finally:
         jax.clear_caches()
-    assert [run.status for run in judgement.runs] == ["finished", "finished"]
-    assert not judgement.verdicts[1].holds
+    assert [run.status for run in assessment.runs] == ["finished", "finished"]
+    assert not assessment.verdicts[1].holds
 
 
 def test_every_setting_of_a_training_is_in_its_key():
@@ -108,9 +108,9 @@ def test_an_impossible_training_is_refused_before_it_runs():
 
 def test_divergence_is_a_result_that_meets_nothing(store):
     wild = msgspec.structs.replace(TASK, phases=(ft.sgd(1e3, epochs=5),))
-    (judgement,) = run_experiments([experiment(wild, 1)], "quick", store, workers=1)
-    assert judgement.runs[0].status == "diverged"
-    assert not any(verdict.holds for verdict in judgement.verdicts)
+    (assessment,) = run_experiments([experiment(wild, 1)], "quick", store, workers=1)
+    assert assessment.runs[0].status == "diverged"
+    assert not any(verdict.holds for verdict in assessment.verdicts)
 
 
 def test_the_longest_training_is_started_first(store):
@@ -123,10 +123,10 @@ def test_the_longest_training_is_started_first(store):
 KILLED = """
 import functools, os, signal, sys
 from pathlib import Path
-from flattest.experiments import training
 from flattest.experiments.registry import read_experiment
 from flattest.runs.run import run_experiments
-from flattest.runs.store import Lease, Store
+from flattest.runs.lease import Lease
+from flattest.runs.store import Store
 from flattest.training import train
 
 def progress(lease, fraction, step, series):
@@ -134,8 +134,7 @@ def progress(lease, fraction, step, series):
         os.kill(os.getpid(), signal.SIGKILL)
 
 Lease.progress = progress
-train._STRETCH_SECONDS = 0.0
-training.train = functools.partial(training.train, checkpoint_seconds=0.0)
+train.train = functools.partial(train.train, checkpoint_seconds=0.0, progress_seconds=0.0)
 run_experiments([read_experiment(Path(sys.argv[1]))], "quick", Store.create(sys.argv[2]), workers=1)
 """
 

@@ -1,4 +1,4 @@
-"""The runner: nothing is lost, nothing is doubled, whoever dies."""
+"""Running experiments: nothing is lost, nothing is doubled, whichever process dies."""
 
 import io
 import signal
@@ -17,6 +17,7 @@ from flattest.experiments.expectations import AtMost, RatioAtLeast
 from flattest.files import StoreError
 from flattest.runs import plan as plan_module
 from flattest.runs import results as results_module
+from flattest.runs.cluster import connected
 from flattest.runs.plan import plan
 from flattest.runs.progress import Board
 from flattest.runs.results import assess, results
@@ -66,9 +67,9 @@ def assert_each_step_was_taken_once_with_the_same_result(tmp_path, e):
 
 def test_results_are_stored_judged_and_not_computed_again(store):
     e = experiment_of("t/square", Square(), 2, AtMost(series="square", value=4.5))
-    (judgement,) = run_experiments([e], "quick", store, workers=1)
-    assert judgement.met
-    assert judgement.verdicts[0].values == (4.0, 5.0)
+    (assessment,) = run_experiments([e], "quick", store, workers=1)
+    assert assessment.met
+    assert assessment.verdicts[0].values == (4.0, 5.0)
     before = [run.finished for run in store.runs()]
     assert plan([e], "quick", store) == []
     run_experiments([e], "quick", store, workers=1)
@@ -76,7 +77,9 @@ def test_results_are_stored_judged_and_not_computed_again(store):
 
 
 @pytest.mark.parametrize("file", ["series.npz", "params.safetensors"])
-def test_a_run_whose_results_rot_is_left_out_of_the_judgement_and_done_again(tmp_path, store, file):
+def test_a_run_whose_results_rot_is_left_out_of_the_assessment_and_done_again(
+    tmp_path, store, file
+):
     e = experiment_of("t/walk", Walk(folder=str(tmp_path)), 2)
     run_experiments([e], "quick", store, workers=1)
     whole, rotten = store.runs()
@@ -141,9 +144,9 @@ def test_what_is_compared_with_is_run_beside_a_spec_of_its_name(store, monkeypat
 
 
 def test_an_unrun_experiment_does_not_meet_its_expectations(store):
-    judgement = assess(experiment_of("t/square", Square()), "quick", store)
-    assert not judgement.met
-    assert judgement.missing == 2
+    assessment = assess(experiment_of("t/square", Square()), "quick", store)
+    assert not assessment.met
+    assert assessment.missing == 2
 
 
 def test_what_an_expectation_compares_with_is_run_too(store, monkeypatch):
@@ -163,20 +166,20 @@ def test_what_cannot_be_judged_is_not_met_and_the_rest_is_judged(store, monkeypa
     e = experiment_of("t/a", Square(), 1, AtMost(series="square", value=9), compared)
     for module in (plan_module, results_module):
         monkeypatch.setattr(module, "experiment", {"t/bad": bad}.__getitem__)
-    (judgement,) = run_experiments([e], "quick", store, workers=1)
-    assert [verdict.holds for verdict in judgement.verdicts] == [True, False]
-    assert "t/bad has not been run: `flattest run t/bad` does" in judgement.verdicts[1].sentence
-    assert not judgement.met
-    (judgement,) = run_experiments([e], "full", store, workers=1)
-    assert "`flattest run t/bad --full` does" in judgement.verdicts[1].sentence
+    (assessment,) = run_experiments([e], "quick", store, workers=1)
+    assert [verdict.holds for verdict in assessment.verdicts] == [True, False]
+    assert "t/bad has not been run: `flattest run t/bad` does" in assessment.verdicts[1].sentence
+    assert not assessment.met
+    (assessment,) = run_experiments([e], "full", store, workers=1)
+    assert "`flattest run t/bad --full` does" in assessment.verdicts[1].sentence
 
 
 def test_a_failed_run_is_recorded_does_not_stop_the_others_and_is_tried_again(store):
     bad = experiment_of("t/bad", Failing(), 1)
     good = experiment_of("t/good", Square(), 1, AtMost(series="square", value=9))
-    judgements = run_experiments([bad, good], "quick", store, workers=1)
-    assert [j.met for j in judgements] == [False, True]
-    (run,) = judgements[0].runs
+    assessments = run_experiments([bad, good], "quick", store, workers=1)
+    assert [j.met for j in assessments] == [False, True]
+    (run,) = assessments[0].runs
     assert (run.status, run.sentence) == ("failed", "The width must be positive.")
     assert "in compute" in (run.folder / "failure.txt").read_text()
     assert len(plan([bad], "quick", store)) == 1
@@ -213,7 +216,7 @@ def test_a_full_disk_stops_everything_with_its_sentence(store, monkeypatch):
 
     e = experiment_of("t/square", Square(), 2)
     plan([e], "quick", store)
-    monkeypatch.setattr("flattest.runs.store.write_series", full)
+    monkeypatch.setattr("flattest.runs.lease.write_series", full)
     with pytest.raises(StoreError, match="No space left"):
         run_experiments([e], "quick", store, workers=1)
 
@@ -221,9 +224,9 @@ def test_a_full_disk_stops_everything_with_its_sentence(store, monkeypatch):
 def test_a_result_does_not_depend_on_the_number_of_cores(store):
     e = experiment_of("t/threads", Threads(), 1, AtMost(series="threads", value=1, at="max"))
     with threadpool_limits(2):
-        (judgement,) = run_experiments([e], "quick", store, workers=1)
-    assert judgement.met, judgement.verdicts
-    assert len(judgement.runs[0].series()["threads"]) > 0
+        (assessment,) = run_experiments([e], "quick", store, workers=1)
+    assert assessment.met, assessment.verdicts
+    assert len(assessment.runs[0].series()["threads"]) > 0
 
 
 def test_impossible_numbers_of_seeds_and_workers_are_refused(store):
@@ -234,11 +237,12 @@ def test_impossible_numbers_of_seeds_and_workers_are_refused(store):
         run_experiments([e], "quick", store, workers=0)
 
 
-def test_an_unreachable_scheduler_is_one_sentence(store, monkeypatch):
-    e = experiment_of("t/square", Square())
-    monkeypatch.setattr("flattest.runs.cluster.PATIENCE", "1s")
+def test_an_unreachable_scheduler_is_one_sentence(store):
     with pytest.raises(FlattestError, match="No Dask scheduler answers at tcp://127.0.0.1:9"):
-        run_experiments([e], "quick", store, scheduler="tcp://127.0.0.1:9")
+        connected("tcp://127.0.0.1:9", patience="1s")
+    e = experiment_of("t/square", Square())
+    with pytest.raises(FlattestError, match="No Dask scheduler answers at nowhere://x"):
+        run_experiments([e], "quick", store, scheduler="nowhere://x")
     assert {run.status for run in store.runs()} == {"pending"}
 
 
@@ -246,9 +250,9 @@ def test_a_scheduler_that_exists_is_used(store):
     e = experiment_of("t/square", Square(), 3, AtMost(series="square", value=9))
     quiet = {"processes": False, "dashboard_address": "127.0.0.1:0", "protocol": "tcp"}
     with LocalCluster(n_workers=1, threads_per_worker=2, **quiet) as cluster:
-        (judgement,) = run_experiments([e], "quick", store, scheduler=cluster.scheduler_address)
-    assert judgement.met
-    assert [run.status for run in judgement.runs] == ["finished"] * 3
+        (assessment,) = run_experiments([e], "quick", store, scheduler=cluster.scheduler_address)
+    assert assessment.met
+    assert [run.status for run in assessment.runs] == ["finished"] * 3
 
 
 def test_a_killed_runner_resumes_where_it_was(tmp_path):

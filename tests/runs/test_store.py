@@ -1,7 +1,6 @@
 """The store: runs are whole or absent, keyed by what they compute, and shared by processes."""
 
 import errno
-import math
 import multiprocessing
 import os
 import resource
@@ -19,7 +18,6 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from flattest.errors import FlattestError
-from flattest.experiments.keys import run_key
 from flattest.files import (
     StoreError,
     read_series,
@@ -30,9 +28,11 @@ from flattest.files import (
     write_tensors,
 )
 from flattest.runs import index
-from flattest.runs.store import LeaseLost, Store, read_record
+from flattest.runs.folder import read_record
+from flattest.runs.lease import LeaseLost
+from flattest.runs.store import Store
+from flattest.training.keys import run_key
 from flattest.training.run import Run
-from flattest.training.state import ENGINE_VERSION
 from support.places import SOURCE
 
 
@@ -123,39 +123,6 @@ def test_files_have_the_mode_that_the_umask_allows(tmp_path, mask, mode):
     finally:
         os.umask(before)
     assert (tmp_path / "spec.json").stat().st_mode & 0o777 == mode
-
-
-# Keys
-
-
-def test_every_field_and_the_seed_change_the_key():
-    keys = {run_key(Task(), 0), run_key(Task(), 1), run_key(Task(lr=0.1), 0)}
-    keys.add(run_key(Task(epochs=11), 0))
-    assert len(keys) == 4
-    assert run_key(Task(lr=0.01), 0) in keys
-
-
-def test_a_new_engine_version_changes_the_key(monkeypatch):
-    before = run_key(Task(), 0)
-    monkeypatch.setattr("flattest.experiments.keys.ENGINE_VERSION", ENGINE_VERSION + 1)
-    assert run_key(Task(), 0) != before
-
-
-@settings(deadline=None)
-@given(st.floats(), st.floats())
-def test_keys_are_equal_where_numbers_are(a, b):
-    same = a == b or (math.isnan(a) and math.isnan(b))
-    assert (run_key(Task(lr=a), 0) == run_key(Task(lr=b), 0)) == same
-
-
-def test_a_whole_number_has_one_key_however_it_is_written():
-    assert run_key(Task(lr=1), 0) == run_key(Task(lr=1.0), 0)
-    assert run_key(Task(lr=float("inf")), 0) != run_key(Task(lr=None), 0)
-
-
-def test_the_order_of_fields_does_not_change_the_key():
-    forward, backward = {"a": 1, "b": {"c": 2, "d": 3}}, {"b": {"d": 3, "c": 2}, "a": 1}
-    assert run_key(forward, 0) == run_key(backward, 0)
 
 
 # Runs
@@ -494,15 +461,19 @@ def test_a_full_disk_ends_with_a_sentence_and_the_run_is_not_done(store):
 # Many processes
 
 
-def test_a_run_in_hand_is_not_given_to_another_until_its_heart_stops(store, monkeypatch):
+def stop_heart(store, lease):
+    """The last sign of life was long ago."""
+    assert store.index.change(lease.key, lease.owner, heartbeat=0.0)
+
+
+def test_a_run_in_hand_is_not_given_to_another_until_its_heart_stops(store):
     key = store.add(Task(), 0, "paper/fig1")
     lease = store.lease(key)
     with lease:
         assert store.lease(key) is None
-        monkeypatch.setattr(index, "STALE_AFTER", -1.0)
+        stop_heart(store, lease)
         second = store.lease(key)
         assert second is not None
-        monkeypatch.undo()
         with pytest.raises(LeaseLost, match="no longer ours"):
             lease.progress(0.5, 1, {})
     with second:
@@ -510,10 +481,10 @@ def test_a_run_in_hand_is_not_given_to_another_until_its_heart_stops(store, monk
     assert store.run(key).status == "finished"
 
 
-def test_the_loser_of_a_lease_does_not_overwrite_the_winners_record(store, monkeypatch):
+def test_the_loser_of_a_lease_does_not_overwrite_the_winners_record(store):
     key = store.add(Task(), 0, "paper/fig1")
     with store.lease(key) as loser:
-        monkeypatch.setattr(index, "STALE_AFTER", -1.0)
+        stop_heart(store, loser)
         with store.lease(key) as winner:
             winner.finish(Run(series={"epoch": [1]}))
         with pytest.raises(LeaseLost):
@@ -522,10 +493,9 @@ def test_the_loser_of_a_lease_does_not_overwrite_the_winners_record(store, monke
     np.testing.assert_array_equal(store.run(key).series()["epoch"], [1])
 
 
-def test_a_claim_shows_signs_of_life(store, monkeypatch):
-    monkeypatch.setattr("flattest.runs.store.HEARTBEAT", 0.01)
+def test_a_lease_shows_signs_of_life(store):
     key = store.add(Task(), 0, "paper/fig1")
-    with store.lease(key) as lease:
+    with store.lease(key, heartbeat=0.01) as lease:
         first = store.index.row(key).heartbeat
         deadline = time.time() + 10
         while store.index.row(key).heartbeat == first and time.time() < deadline:

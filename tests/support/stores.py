@@ -46,7 +46,7 @@ def trained(store, name="table1/bias-algorithm", seed=0):
         test_size=200,
     )
     key = store.add(task, seed, f"{name}:trial")
-    work(store.root, Job(task, seed, f"{name}:trial"))
+    work(store.root, Job(task, seed, key, f"{name}:trial"))
     return store.run(key)
 
 

@@ -262,19 +262,3 @@ def test_cutting_an_epoch_range_changes_no_bit():
         cut = loop.advance(problem, phase, cut, epochs)
     assert (cut.epoch, cut.step) == (whole.epoch, whole.step) == (17, 51)
     assert all((cut.params[key] == whole.params[key]).all() for key in params)
-
-
-def test_many_runs_at_once_are_the_single_runs(monkeypatch):
-    monkeypatch.setattr(loop, "_DRAWS_AT_ONCE", 10 * 3 * 4)  # 4 epochs a call
-    seeds, rates = (3, 4, 5), (0.05, 0.02, 3.0)
-    problems = [Problem(NET, ball(n=10, d=3, seed=s), loss("mse"), s) for s in seeds]
-    states = [State(NET.init(3, seed=s)) for s in seeds]
-    phases = [sgd(rate, batch=4, epochs=20) for rate in rates]
-    epochs = (20, 7, 20)
-    together = loop.advance_many(problems, phases, states, epochs)
-    for i, many in enumerate(together):
-        single = loop.advance(problems[i], phases[i], states[i], epochs[i])
-        assert (many.epoch, many.step, many.halt) == (single.epoch, single.step, single.halt)
-        for key, value in single.params.items():
-            assert np.allclose(many.params[key], value, rtol=1e-9, atol=1e-12)
-    assert [state.halt for state in together] == [None, None, "diverged"]

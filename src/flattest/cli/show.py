@@ -29,9 +29,9 @@ from flattest.cli._options import (
     variant_name,
 )
 from flattest.errors import FlattestError
-from flattest.experiments.keys import run_key
 from flattest.experiments.registry import experiment
-from flattest.runs.store import Store, StoredRun
+from flattest.runs.folder import StoredRun
+from flattest.runs.store import Store
 
 RunName = Annotated[
     str,
@@ -70,7 +70,7 @@ def named(store: Store, name: str, full: bool) -> StoredRun:
                 f"{len(own)} runs are called {name}; name one by its key: {keys}."
             ) from None
         return own[0]
-    found = store.run(run_key(e.variant(variant_name(False, full)).task, int(seed)))
+    found = store.run_of(e.variant(variant_name(False, full)).task, int(seed))
     if found is None:
         command = f"flattest run {panel}{' --full' if full else ''} --seeds {int(seed) + 1}"
         raise FlattestError(f"{name} has not been run; `{command}` does it.")

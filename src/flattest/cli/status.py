@@ -23,8 +23,9 @@ from flattest.cli._options import (
     name_column,
     print_json,
 )
+from flattest.runs.folder import StoredRun
 from flattest.runs.results import find_runs
-from flattest.runs.store import Store, StoredRun
+from flattest.runs.store import Store
 
 COLOURS = {
     "finished": "green",

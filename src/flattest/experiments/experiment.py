@@ -1,8 +1,7 @@
-"""Experiments: one declarative spec per figure panel, one module per paper.
+"""Experiments: one declarative spec per figure panel.
 
-A module of this package that defines `EXPERIMENTS`, a tuple of `Experiment`, adds them to the
-registry. An experiment says what the paper states, what to run (a `Task`, in a quick variant and at
-the paper's full scale) and what must come out (`expectations`, fields that are judged).
+An experiment says what the paper states, what to run (a `Task`, in a quick variant and at the
+paper's full scale) and what must come out (`expectations`, fields that are assessed).
 
 There are two kinds of tasks: `Training` (flattest.experiments.training), which trains a network and
 resumes where it was interrupted, and subclasses of `Computed`, whose `compute(seed)` is a pure
@@ -26,7 +25,7 @@ function:
 
 A run's key hashes the task and the seed, and nothing else: two panels that train the same network
 share its runs, and an expectation can be changed without training again. `Experiment.key` hashes
-all of the experiment, expectations included: a verdict belongs to that key.
+all of the experiment, expectations included: an assessment belongs to that key.
 """
 
 from collections.abc import Mapping
@@ -38,7 +37,7 @@ import numpy as np
 
 from flattest.errors import FlattestError
 from flattest.experiments.expectations import AnyExpectation
-from flattest.experiments.keys import digest, run_key
+from flattest.training.keys import digest, run_keys
 from flattest.training.run import Run
 
 VariantName = Literal["quick", "full"]
@@ -46,7 +45,7 @@ VARIANTS: tuple[VariantName, ...] = ("quick", "full")
 
 
 class Workplace(Protocol):
-    """Where one seed's work is done: folders of its own, and somebody to be told of progress."""
+    """Where one seed's work is done: folders of its own, and a place to report progress to."""
 
     scratch: Path
     checkpoints: Path
@@ -66,13 +65,13 @@ class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
         return 1.0
 
     def execute(self, seed: int, place: Workplace) -> Run:
-        """Do the work, telling `place` of progress and resuming from what is in its scratch."""
+        """Do the work, reporting progress to `place` and resuming from what is in its scratch."""
         raise NotImplementedError
 
     def measures(self, series: Mapping[str, np.ndarray]) -> Mapping[str, float]:
-        """What a summary tells of one seed's series, by column; NaN where it has no meaning.
+        """What a summary says of one seed's series, by column; NaN where it has no meaning.
 
-        Where a task names nothing, the ends of the series of training are told.
+        Where a task names nothing, a summary has the ends of the series of training.
         """
         return {}
 
@@ -108,9 +107,9 @@ class Variant(msgspec.Struct, Generic[T], frozen=True, forbid_unknown_fields=Tru
             raise FlattestError(f"The number of seeds must be at least 1, not {seeds}.")
         return self.seeds if seeds is None else seeds
 
-    def keys(self, seeds: int | None = None) -> list[str]:
-        """The keys of its runs, one for each seed."""
-        return [run_key(self.task, seed) for seed in range(self.count(seeds))]
+    def keys(self, seeds: int | None = None) -> list[list[str]]:
+        """For each seed the keys that its run may have, the present engine's first."""
+        return [list(run_keys(self.task, seed)) for seed in range(self.count(seeds))]
 
     @property
     def needs(self) -> set[str]:
@@ -119,7 +118,7 @@ class Variant(msgspec.Struct, Generic[T], frozen=True, forbid_unknown_fields=Tru
 
 
 class Experiment(msgspec.Struct, Generic[T], frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One panel: what the paper states, in a sentence, and how it is run and judged.
+    """One panel: what the paper states, in a sentence, and how it is run and assessed.
 
     `name` is "paper/panel". `notes` says where the paper's setting is unknown or departed from.
     """
@@ -146,7 +145,7 @@ class Experiment(msgspec.Struct, Generic[T], frozen=True, forbid_unknown_fields=
 
     @property
     def key(self) -> str:
-        """The hash of the whole experiment; a verdict on it is a verdict on this key."""
+        """The hash of the whole experiment; an assessment belongs to this key."""
         return digest(self)
 
     def variant(self, name: VariantName) -> Variant[T]:

@@ -11,7 +11,6 @@ from flattest.problem.models import MLP
 from flattest.training.algorithms import Phase
 from flattest.training.log import Log
 from flattest.training.run import Progress, Run
-from flattest.training.train import train
 
 
 class Training(Task, frozen=True, tag="training"):
@@ -55,6 +54,8 @@ class Training(Task, frozen=True, tag="training"):
         return steps * batch * (2 if phase.rho > 0 else 1)
 
     def execute(self, seed: int, place: Workplace) -> Run:
+        from flattest.training.train import train  # brings the engines along
+
         def progress(so_far: Progress) -> None:
             place.progress(so_far.fraction, so_far.step, so_far.series)
 

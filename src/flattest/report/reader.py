@@ -4,13 +4,13 @@ import functools
 import hashlib
 import math
 from collections.abc import Callable, Hashable
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
 from flattest.experiments.experiment import Experiment, VariantName
-from flattest.experiments.keys import run_key
 from flattest.experiments.registry import experiments
 from flattest.lab.scenario import Answer, Finding, answer
 from flattest.ledger.claim import ledger
@@ -20,6 +20,7 @@ from flattest.report.views import CURVES, RunView, view_of
 from flattest.runs.results import assess
 from flattest.runs.store import Store, StoredRun
 from flattest.studies.table1.experiments import ROWS, Row, roles
+from flattest.training.keys import run_keys
 
 # What the page keeps in all, so that it stays below 8 MB however many runs the store has.
 NUMBERS_AT_MOST = 2_000_000
@@ -154,7 +155,7 @@ class Reader:
         panels = []
         for (name, variant), keys in _by_panel(runs).items():
             e = experiments()[name]
-            needed = [k for n in e.variant(variant).needs for k in _keys(n, variant)]
+            needed = [k for n in e.variant(variant).needs for k in chain(*_keys(n, variant))]
             stamp = tuple(stamps.get(key) for key in (*keys, *needed))
             where = (name, variant)
             panels.append(
@@ -248,14 +249,15 @@ def _by_panel(runs: dict[str, StoredRun]) -> dict[tuple[str, VariantName], list[
     variants: tuple[tuple[VariantName, str], ...] = (("quick", ":quick"), ("full", ""))
     for e in experiments().values():
         for variant, suffix in variants:
-            own = _keys(e.name, variant)
+            seeds = [[key for key in keys if key in runs][:1] for keys in _keys(e.name, variant)]
+            own = [*chain(*seeds)]
             labelled = further.get(e.name + suffix, ())
             more = [
                 run.key
                 for run in sorted(labelled, key=lambda run: run.seed)
-                if run.key not in own and _is_of(e.name, variant, run.seed, run.key)
+                if run.seed >= len(seeds) and _is_of(e.name, variant, run.seed, run.key)
             ]
-            keys = [key for key in own if key in runs] + more
+            keys = own + more
             if keys:
                 found[e.name, variant] = keys
     return found
@@ -268,14 +270,15 @@ def _is_shown_in_full(panel: Panel) -> bool:
 
 
 @functools.cache
-def _keys(name: str, variant: VariantName) -> list[str]:
+def _keys(name: str, variant: VariantName) -> list[list[str]]:
+    """For each seed the keys that its run may have."""
     return experiments()[name].variant(variant).keys()
 
 
 @functools.cache
 def _is_of(name: str, variant: VariantName, seed: int, key: str) -> bool:
     """Whether a run that bears an experiment's label is one of it as it is now."""
-    return run_key(experiments()[name].variant(variant).task, seed) == key
+    return key in run_keys(experiments()[name].variant(variant).task, seed)
 
 
 def _panel(e: Experiment, variant: VariantName, store: Store, keys: list[str]) -> Panel:

@@ -12,8 +12,7 @@ from flattest.machine import interrupts_held_back
 from flattest.runs import user_file
 from flattest.runs.plan import Job
 
-PATIENCE = "10s"  # for a scheduler to answer
-# One thread a worker: as many workers as cores would otherwise fight for them.
+# One thread per worker: as many workers as cores would otherwise fight for them.
 WORKER_ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
@@ -74,7 +73,7 @@ def cluster(workers: int, scheduler: str | None, preload: Path | None = None) ->
 
 @contextlib.contextmanager
 def failures_to_start() -> Iterator[None]:
-    """Within it, workers that cannot start are said in one sentence."""
+    """Workers that cannot start within this block are reported in one sentence."""
     try:
         yield
     except RuntimeError as error:
@@ -84,11 +83,12 @@ def failures_to_start() -> Iterator[None]:
         ) from error
 
 
-def connected(address: str) -> Any:
+def connected(address: str, patience: str = "10s") -> Any:
+    """A client of the scheduler there, which has `patience` to answer."""
     from distributed import Client
 
     try:
-        return Client(address, timeout=PATIENCE)
+        return Client(address, timeout=patience)
     except (OSError, ValueError, TimeoutError) as error:
         raise FlattestError(
             f"No Dask scheduler answers at {address}: start one with `dask scheduler`, "

@@ -10,7 +10,7 @@ import numpy as np
 
 from flattest.errors import FlattestError, unknown
 from flattest.files import write_bytes
-from flattest.runs.store import StoredRun
+from flattest.runs.folder import StoredRun
 
 Rows = list[dict[str, Any]]
 RUN_FIELDS = (
@@ -118,7 +118,7 @@ def tables(
 
 
 def to_tensorboard(runs: Sequence[StoredRun], folder: Path) -> list[Path]:
-    """One folder of event files a run, each series a scalar at the epochs (or rows) it has.
+    """One folder of event files per run, each series a scalar at the epochs (or rows) it has.
 
     Its name has the beginning of the run's key: runs of an edited setup share label and seed.
     """

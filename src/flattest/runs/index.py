@@ -1,4 +1,4 @@
-"""The SQLite index of a store: one row per run, with the lease of whoever is working on it.
+"""The SQLite index of a store: one row per run, with the lease of the process that works on it.
 
 The run folders are the truth; the index makes listing fast and says who holds what. It can be
 deleted and is then rebuilt from the folders. Every operation opens its own connection, so that an
@@ -95,6 +95,10 @@ class Index:
         check_size(path)
         with self.connection() as db:
             check_schema(path, db.execute("PRAGMA user_version").fetchone()[0])
+
+    @classmethod
+    def opened(cls, path: Path) -> "Index":
+        return cls(path) if path.exists() else cls.create(path)
 
     @classmethod
     def create(cls, path: Path) -> "Index":

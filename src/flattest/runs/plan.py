@@ -5,21 +5,21 @@ from collections.abc import Iterable
 import msgspec
 
 from flattest.experiments.experiment import Experiment, Task, VariantName
-from flattest.experiments.keys import run_key
 from flattest.experiments.registry import experiment
 from flattest.runs.store import Store
 
 
 class Job(msgspec.Struct, frozen=True):
-    """One run to do: a task and its seed, under the name of who asks."""
+    """One run to do: a task and its seed, the run's key, and the experiment that asks for it."""
 
     task: Task
     seed: int
+    key: str
     label: str
 
     @property
-    def key(self) -> str:
-        return run_key(self.task, self.seed)
+    def name(self) -> str:
+        return f"{self.label} seed {self.seed}"
 
 
 def with_needed(chosen: Iterable[Experiment], variant: VariantName) -> list[Experiment]:
@@ -45,10 +45,10 @@ def plan(
     jobs: dict[str, Job] = {}
     for e in chosen:
         v = e.variant(variant)
+        label = e.name if variant == "full" else f"{e.name}:quick"
         for seed in range(v.count(seeds)):
-            job = Job(v.task, seed, e.name if variant == "full" else f"{e.name}:quick")
-            key = store.add(job.task, seed, job.label)
+            key = store.add(v.task, seed, label)
             found = store.run(key)
             if found is None or not found.examined().done:
-                jobs.setdefault(key, job)
+                jobs.setdefault(key, Job(v.task, seed, key, label))
     return sorted(jobs.values(), key=lambda job: -job.task.cost)

@@ -18,12 +18,13 @@ POLL = 0.5  # seconds between two looks at the store
 
 
 @contextlib.contextmanager
-def shown(store: Store, jobs: Sequence[Job], console: Console) -> Iterator[None]:
+def shown(store: Store, jobs: Sequence[Job], console: Console | None) -> Iterator[None]:
     """Progress bars, one for all jobs and one for each at work, wherever they are worked on.
 
     Where there is no terminal, only a line for each that is over. They show what the store says,
     so runs that another process has in hand move too.
     """
+    console = console or Console(stderr=True)
     bars = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -77,12 +78,11 @@ class Board:
         job = self.jobs[row.key]
         if row.status == "running":
             if row.key not in self.at_work:
-                name = f"{job.label} seed {job.seed}"
-                self.at_work[row.key] = self.bars.add_task(name, total=1.0)
+                self.at_work[row.key] = self.bars.add_task(job.name, total=1.0)
             self.bars.update(self.at_work[row.key], completed=row.progress)
         elif row.key in self.at_work:
             self.bars.remove_task(self.at_work.pop(row.key))
         if (row.finished or 0.0) >= self.began and row.key not in self.over:
             self.over.add(row.key)
-            line = f"{job.label} seed {job.seed} {row.status} after {row.seconds:.1f} s"
+            line = f"{job.name} {row.status} after {row.seconds:.1f} s"
             self.bars.console.print(f"{line} ({len(self.over)} of {len(self.jobs)})", markup=False)

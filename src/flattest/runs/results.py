@@ -3,6 +3,7 @@
 import fnmatch
 import math
 from collections.abc import Sequence
+from itertools import chain
 
 import msgspec
 
@@ -11,7 +12,8 @@ from flattest.evidence import Verdict
 from flattest.experiments.expectations import Expectation, Others
 from flattest.experiments.experiment import VARIANTS, Experiment, VariantName
 from flattest.experiments.registry import experiment, matching
-from flattest.runs.store import Store, StoredRun
+from flattest.runs.folder import StoredRun
+from flattest.runs.store import Store
 from flattest.training.run import Run
 
 
@@ -42,12 +44,13 @@ def stored(
     e: Experiment, variant: VariantName, store: Store, seeds: int | None = None
 ) -> list[StoredRun]:
     """The runs of an experiment that the store knows, by seed; broken if they cannot be read."""
-    found = (store.run(key) for key in e.variant(variant).keys(seeds))
+    v = e.variant(variant)
+    found = (store.run_of(v.task, seed) for seed in range(v.count(seeds)))
     return [run.examined() if run.done else run for run in found if run is not None]
 
 
 def find_runs(store: Store, patterns: Sequence[str]) -> list[StoredRun]:
-    """The runs of the experiments that match, whichever of those that share a run asked first.
+    """The runs of the experiments that match, also where another experiment asked for them first.
 
     Runs of experiments that are not in the registry are found by their label.
     """
@@ -62,7 +65,8 @@ def find_runs(store: Store, patterns: Sequence[str]) -> list[StoredRun]:
             if not labelled:
                 raise
             known = []
-        keys |= labelled.union(*(e.variant(v).keys(most) for e in known for v in VARIANTS))
+        seeds = (e.variant(v).keys(most) for e in known for v in VARIANTS)
+        keys |= labelled.union(*chain(*seeds))
     return [run for run in runs if run.key in keys]
 
 

@@ -2,15 +2,16 @@
 
 from collections.abc import Iterable
 from pathlib import Path
-
-from rich.console import Console
+from typing import TYPE_CHECKING
 
 from flattest.experiments.experiment import Experiment, VariantName
 from flattest.runs.plan import plan, with_needed
-from flattest.runs.progress import shown
 from flattest.runs.results import Assessment, assess
 from flattest.runs.store import Store
 from flattest.runs.work import do
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 def run_experiments(
@@ -20,19 +21,21 @@ def run_experiments(
     seeds: int | None = None,
     workers: int | None = None,
     scheduler: str | None = None,
-    console: Console | None = None,
+    console: "Console | None" = None,
     preload: Path | None = None,
 ) -> list[Assessment]:
-    """Run the experiments that are not done, then say whether it is what was expected.
+    """Run the experiments that are not done, then say whether the results are as expected.
 
     `seeds` overrides each experiment's own number. `workers` processes are started (by default one
-    a core; with 1 the work is done in this process), unless the address of a Dask `scheduler` is
+    per core; with 1 the work is done in this process), unless the address of a Dask `scheduler` is
     given. Runs that failed are tried again. `preload` is a user's Python file that every worker
     imports first, for the activations it registers.
     """
     chosen = list(chosen)
     jobs = plan(with_needed(chosen, variant), variant, store, seeds)
     if jobs:
-        with shown(store, jobs, console or Console(stderr=True)):
+        from flattest.runs.progress import shown  # slow to import, and not needed to list
+
+        with shown(store, jobs, console):
             do(jobs, store, workers, scheduler, preload)
     return [assess(e, variant, store, seeds) for e in chosen]

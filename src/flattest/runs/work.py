@@ -1,9 +1,9 @@
-"""Doing the jobs: here or on a cluster, until nobody has any of them in hand.
+"""Doing the jobs: here or on a cluster, until no process has any of them in hand.
 
-A job is idempotent and persists its own result: whoever does it leases the run in the store, works
-on and writes there. So a worker, or this whole process, may be killed at any time, the jobs may be
-handed out twice, and two processes may work through the same list on one store: every run is done
-once, and the results are those of an undisturbed run.
+A job is idempotent and persists its own result: the process that does it leases the run in the
+store, works on and writes there. So a worker, or this whole process, may be killed at any time, the
+jobs may be handed out twice, and two processes may work through the same list on one store: every
+run is done once, and the results are those of an undisturbed run.
 """
 
 import logging
@@ -11,14 +11,13 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from threadpoolctl import threadpool_limits
-
 from flattest.errors import FlattestError
 from flattest.files import StoreError
 from flattest.machine import available_cores
 from flattest.runs.cluster import cluster, on_cluster
+from flattest.runs.lease import LeaseLost
 from flattest.runs.plan import Job
-from flattest.runs.store import LeaseLost, Store
+from flattest.runs.store import Store
 
 POLL = 0.5  # seconds between two rounds
 
@@ -30,6 +29,8 @@ def work(root: Path, job: Job) -> bool:
     store (no space, no access) would go wrong for every run, and is raised. Products of matrices
     are done by one thread, since how many there are decides how BLAS rounds.
     """
+    from threadpoolctl import threadpool_limits
+
     store = Store.open(root)
     lease = store.lease(job.key)
     if lease is None:
@@ -69,7 +70,7 @@ def do(
 def until_done(
     jobs: Sequence[Job], round: Callable[[Sequence[Job]], Iterable[tuple[Job, bool]]]
 ) -> None:
-    """Offer the jobs in rounds, until nobody else has any of them in hand."""
+    """Offer the jobs in rounds, until no other process has any of them in hand."""
     while jobs:
         jobs = [job for job, over in round(jobs) if not over]
         if jobs:

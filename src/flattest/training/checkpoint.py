@@ -24,11 +24,14 @@ from flattest.files import write_bytes
 from flattest.problem.data import Dataset
 from flattest.problem.models import Model, Params, predict
 from flattest.training.algorithms import Phase
+from flattest.training.keys import digest
 from flattest.training.state import ENGINE_VERSION, State
 
 _SUFFIX = ".safetensors"
 _NAME = re.compile(rf"[0-9]+-[0-9a-f]+{re.escape(_SUFFIX)}")
 _KEPT = 2
+_VERSION = "engine version"
+_LASTING = ("data", "initial parameters")  # what every version writes alike
 _COUNTERS = ("epoch", "step", "phase", "phase_epoch", "changed", "halt")
 
 
@@ -60,12 +63,12 @@ class Checkpoints:
     _last: float = field(default_factory=time.monotonic)
 
     def load(self) -> Saved | None:
-        """The newest checkpoint that is whole; those that are damaged are named in `notes`."""
+        """The newest checkpoint that can be gone on from; those passed over are in `notes`."""
         for path in reversed(self._files()):
             try:
                 return self._read(path)
-            except _Damaged as error:
-                self.notes.append(f"Checkpoint {path.name} is damaged ({error}): passed over.")
+            except _Unusable as error:
+                self.notes.append(f"Checkpoint {path.name} is passed over: {error}.")
         return None
 
     @property
@@ -91,9 +94,14 @@ class Checkpoints:
     def _read(self, path: Path) -> Saved:
         data = path.read_bytes()
         if path.name.removesuffix(_SUFFIX).split("-")[1] != _checksum(data):
-            raise _Damaged("its checksum does not match")
+            raise _Unusable("it is damaged (its checksum does not match)")
         standing, arrays = _decode(data)
-        _require_same_run(self.folder, standing.identity, self.identity)
+        version = standing.identity.get(_VERSION)
+        current = version == self.identity[_VERSION]
+        compared = self.identity if current else {name: self.identity[name] for name in _LASTING}
+        _require_same_run(self.folder, standing.identity, compared)
+        if not current:
+            raise _Unusable(f"version {version} of the engine wrote it")
         parts: dict[str, dict[str, np.ndarray]] = {"params": {}, "series": {}}
         for name, value in arrays.items():
             part, _, key = name.partition("/")
@@ -101,26 +109,26 @@ class Checkpoints:
         return Saved(State(parts["params"], **standing.counters), parts["series"], standing.seconds)
 
 
-class _Damaged(Exception):
-    """A checkpoint that is not what was written."""
+class _Unusable(Exception):
+    """A checkpoint that is not what was written, or not by this engine."""
 
 
 def identity(
     model: Model, data: Dataset, phases: list[Phase], params: Params, **settings: Any
 ) -> dict[str, str]:
-    """What decides a run's bits, by name, each as a short text or a checksum.
+    """What decides a run's bits, by name, each as a hash.
 
     A model is known by its spec, where it has one, and by its outputs at the start: a name does not
-    tell what a user's own network or activation computes.
+    say what a user's own network or activation computes. Specs count as they do for a run's key.
     """
-    spec = _text(model) if isinstance(model, msgspec.Struct) else type(model).__name__
+    spec = digest(model) if isinstance(model, msgspec.Struct) else type(model).__name__
     return {
         "model": f"{spec} {_checksum_of(predict(model, params, data.x, data.x))}",
-        "engine version": str(ENGINE_VERSION),
+        _VERSION: str(ENGINE_VERSION),
         "data": _checksum_of(data.x, data.y),
-        "phases": _text(phases),
+        "phases": digest(phases),
         "initial parameters": _checksum_of(*params.values()),
-        **{name: _text(value) for name, value in settings.items()},
+        **{name: digest(value) for name, value in settings.items()},
     }
 
 
@@ -159,7 +167,3 @@ def _checksum(data: bytes) -> str:
 def _checksum_of(*arrays: Any) -> str:
     parts = [np.ascontiguousarray(array) for array in arrays]
     return _checksum(b"".join(f"{a.shape}{a.dtype}".encode() + a.tobytes() for a in parts))
-
-
-def _text(value: Any) -> str:
-    return msgspec.json.encode(value, order="sorted").decode()

@@ -1,6 +1,6 @@
 """What a run refuses before it begins, each in one sentence."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import jax.numpy as jnp
 import numpy as np
@@ -32,17 +32,13 @@ def check_kinds(model: Model, data: Dataset) -> None:
     require_dataset(data)
 
 
-def as_list(phases: Phase | Iterable[Phase]) -> list[Phase]:
-    return [phases] if isinstance(phases, Phase) else list(phases)
-
-
 def checked_phases(phases: Phase | Sequence[Phase], data: Dataset, loss: Loss) -> list[Phase]:
-    phases = as_list(phases)
+    phases = [phases] if isinstance(phases, Phase) else list(phases)
     if not phases:
         raise FlattestError("There is nothing to train: give at least one phase.")
     for phase in phases:
         if not isinstance(phase, Phase):
-            raise FlattestError(f"A phase is made by gd, sgd or sam; {phase!r} is none.")
+            raise FlattestError(f"A phase is made by gd, sgd or sam; {phase!r} is not one.")
         phase.check(data.n)
         if phase.label_noise > 0 and isinstance(loss, Logistic):
             raise FlattestError("Label noise y ± σ is defined for the squared losses only.")
@@ -71,5 +67,5 @@ def _check_outputs(model: Model, params: Params, data: Dataset) -> None:
         ) from error
     if np.shape(f) != (data.n,):
         raise FlattestError(
-            f"The model must give one output a point, shape ({data.n},), not {np.shape(f)}."
+            f"The model must give one output per point, shape ({data.n},), not {np.shape(f)}."
         )

@@ -1,6 +1,5 @@
 """The reference engine: any model, any loss, any algorithm, as one jitted JAX loop."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -64,58 +63,14 @@ def advance(problem: Problem, phase: Phase, state: State, epochs: int) -> State:
     return state
 
 
-def advance_many(
-    problems: Sequence[Problem],
-    phases: Sequence[Phase],
-    states: Sequence[State],
-    epochs: Sequence[int],
-) -> list[State]:
-    """`advance` for several runs at once, vectorized.
-
-    The runs share the model, the loss, the data's shape and the phases' shape; seeds, data, step
-    sizes and all other numbers may differ, and so may the epochs they are at.
-    """
-    states, left = list(states), list(epochs)
-    while any(count > 0 and state.halt is None for count, state in zip(left, states, strict=True)):
-        chunk = _epochs_at_once(problems[0].data.n * len(problems))
-        counts = [
-            min(count, chunk) if state.halt is None else 0
-            for count, state in zip(left, states, strict=True)
-        ]
-        states = _advance_chunks(problems, phases, states, counts, chunk)
-        left = [count - done for count, done in zip(left, counts, strict=True)]
-    return states
-
-
-def same_shape(a: Phase, b: Phase) -> bool:
-    """Whether two phases run the same compiled code."""
-    return _shape(a) == _shape(b)
-
-
 def _epochs_at_once(draws: int) -> int:
     return max(1, min(1000, _DRAWS_AT_ONCE // draws))
 
 
 def _advance_chunk(problem: Problem, phase: Phase, state: State, count: int) -> State:
     inputs = _inputs(problem, phase, state, count, _epochs_at_once(problem.data.n))
-    carry = _run(problem.model, problem.loss, _shape(phase), *inputs)
+    carry = _run_epochs(problem.model, problem.loss, _shape(phase), *inputs)
     return _unpack(problem, phase, state, jax.device_get(carry))
-
-
-def _advance_chunks(problems, phases, states, counts, chunk) -> list[State]:
-    rows = [
-        _inputs(problem, phase, state, count, chunk)
-        for problem, phase, state, count in zip(problems, phases, states, counts, strict=True)
-    ]
-    stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *rows)
-    run = _run_many(problems[0].model, problems[0].loss, _shape(phases[0]), *stacked)
-    carry = jax.device_get(run)
-    after = list(states)
-    for i, count in enumerate(counts):
-        if count > 0:  # the others only rode along
-            own = jax.tree.map(lambda leaf, i=i: leaf[i], carry)
-            after[i] = _unpack(problems[i], phases[i], states[i], own)
-    return after
 
 
 def _shape(phase: Phase) -> _Shape:
@@ -175,6 +130,7 @@ def _unpack(problem: Problem, phase: Phase, state: State, carry: _Carry) -> Stat
     )
 
 
+@partial(jax.jit, static_argnums=(0, 1, 2))
 def _run_epochs(
     model, loss, shape, params, x, y, numbers, order, signs, phase_epoch, changed, count
 ) -> _Carry:
@@ -198,14 +154,6 @@ def _run_epochs(
 
     start = _Carry(params, jnp.int64(0), changed, jnp.int32(0), jnp.int64(0))
     return lax.while_loop(lambda c: (c.epochs < count) & (c.halt == 0), epoch, start)
-
-
-_run = jax.jit(_run_epochs, static_argnums=(0, 1, 2))
-
-
-@partial(jax.jit, static_argnums=(0, 1, 2))
-def _run_many(model, loss, shape, *stacked) -> _Carry:
-    return jax.vmap(partial(_run_epochs, model, loss, shape))(*stacked)
 
 
 def _close_epoch(model, loss, shape, numbers, x, y, before: _Carry, after, finite) -> _Carry:

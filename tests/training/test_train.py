@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import flattest as ft
-from flattest.training.log import Log, Setting, log_spaced, stagnated_at
-from flattest.training.train import train, train_many
+from flattest.training.log import MEASURES, Log, log_spaced
+from flattest.training.metrics import METRICS, Metrics, stagnated_at
+from flattest.training.train import train
 from support.reference import dense_gradient, dense_hessian
 
 NET = ft.MLP(width=12, bias=True)
@@ -202,24 +203,9 @@ def series_of(loss, gradient=1.0):
 )
 def test_stagnation_is_being_stuck_above_the_minimum(loss, gradient, decay, step):
     data = ft.Dataset(np.eye(4), np.array([1.0, -1.0, 1.0, -1.0]))
-    setting = Setting(NET, data, ft.MSE(), None)
-    assert (setting.constant_loss, setting.least_loss) == (1.0, 0.0)
-    assert stagnated_at(series_of(loss, gradient), setting, decay) == step
-
-
-def test_many_runs_at_once_are_the_single_runs():
-    phases = [ft.sgd(0.05, batch=4, epochs=30, stop_loss=0.4), ft.sam(0.02, 0.1, batch=4, epochs=9)]
-    seeds, rates = (0, 1, 2), (0.05, 0.01, 9.0)
-    together = train_many(NET, DATA, phases, seeds, rates, dtype="float64", log=Log(points=6))
-    for run, seed, rate in zip(together, seeds, rates, strict=True):
-        own = [ft.sgd(rate, batch=4, epochs=30, stop_loss=0.4)]
-        own.append(ft.sam(rate, 0.1, batch=4, epochs=9))
-        single = train(NET, DATA, own, seed, backend="jax", dtype="float64", log=Log(points=6))
-        assert (run.status, run.step, run.epoch) == (single.status, single.step, single.epoch)
-        for name, column in single.series.items():
-            assert run.series[name] == pytest.approx(column, rel=1e-8, abs=1e-10, nan_ok=True)
-    assert together[0].epoch < 39
-    assert together[2].status == "diverged"
+    metrics = Metrics(NET, data, ft.MSE(), None)
+    assert (metrics.constant_loss, metrics.least_loss) == (1.0, 0.0)
+    assert stagnated_at(series_of(loss, gradient), metrics, decay) == step
 
 
 def test_auto_says_why_it_did_not_take_the_fused_engine():
@@ -238,12 +224,24 @@ def test_auto_says_why_it_did_not_take_the_fused_engine():
         train(model, DATA, ft.sgd(0.01, epochs=2), backend="fused")
 
 
-def test_progress_is_told_up_to_the_end():
-    told = []
-    run = train(NET, DATA, ft.sgd(0.01, epochs=5), progress=told.append)
-    assert told[-1].fraction == 1.0
-    assert (told[-1].epoch, told[-1].step) == (5, 60)
-    assert all((told[-1].series[name] == run.series[name]).all() for name in run.series)
+def test_progress_is_reported_up_to_the_end():
+    seen = []
+    run = train(NET, DATA, ft.sgd(0.01, epochs=5), progress=seen.append)
+    assert seen[-1].fraction == 1.0
+    assert (seen[-1].epoch, seen[-1].step) == (5, 60)
+    assert all((seen[-1].series[name] == run.series[name]).all() for name in run.series)
+
+
+def test_progress_may_be_reported_at_every_epoch():
+    seen = []
+    phases = [ft.sgd(0.01, epochs=3), ft.sgd(0.01, epochs=2)]
+    train(NET, DATA, phases, progress=seen.append, progress_seconds=0.0)
+    assert [p.epoch for p in seen] == [1, 2, 3, 4, 5, 5]
+    assert [p.fraction for p in seen] == [0.2, 0.4, 0.6, 0.8, 1.0, 1.0]
+
+
+def test_every_name_of_a_measure_has_its_function():
+    assert set(METRICS) == set(MEASURES)
 
 
 WRONG_SHAPE = {"W1": np.ones((12, 4)), "b1": np.ones(12), "W2": np.ones(12)}
@@ -272,7 +270,7 @@ WIDE = ft.FunctionModel(lambda p, x: x @ p["A"], lambda d, seed: {"A": np.ones(d
             {"phases": [ft.label_noise_sgd(0.1, 0.2, epochs=1)], "loss": "logistic"},
             "squared losses only",
         ),
-        ({"model": TABLE}, "one output a point"),
+        ({"model": TABLE}, "one output per point"),
         ({"model": WIDE}, "cannot be applied to 5 inputs"),
         (
             {
@@ -289,13 +287,3 @@ def test_bad_input_is_refused_in_one_sentence(changes, message):
     arguments = {"model": NET, "data": DATA, "phases": [ft.sgd(0.1, epochs=1)], **changes}
     with pytest.raises(ft.FlattestError, match=message):
         train(**arguments)
-
-
-def test_runs_that_cannot_go_together_are_refused():
-    phase = ft.sgd(0.1, epochs=1)
-    with pytest.raises(ft.FlattestError, match="one seed, dataset and step size"):
-        train_many(NET, DATA, phase, seeds=(0, 1), lrs=(0.1,))
-    with pytest.raises(ft.FlattestError, match="datasets of one shape"):
-        train_many(NET, [DATA, ft.xor(n=8, d=5)], phase, seeds=(0, 1))
-    with pytest.raises(ft.FlattestError, match="no checkpoint"):
-        train_many(NET, DATA, phase, seeds=(0,), checkpoint="somewhere")

@@ -1,0 +1,147 @@
+"""The lease of a run: the right of one process to work on it, kept up by signs of life."""
+
+import contextlib
+import shutil
+import threading
+import time
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from msgspec.structs import replace
+
+from flattest.errors import FlattestError
+from flattest.files import StoreError, write_bytes, write_json, write_series, write_tensors
+from flattest.runs.folder import DONE, Record, read_record
+from flattest.runs.index import Index
+from flattest.runs.provenance import provenance
+from flattest.training.run import Run
+
+TAKEN_OVER = "Another process took it over."
+
+
+class LeaseLost(FlattestError):
+    """The process was silent for so long that another may have taken its run over."""
+
+
+class Lease:
+    """A run in the hands of this process; a context manager that shows a sign of life every
+    `heartbeat` seconds."""
+
+    def __init__(self, index: Index, folder: Path, owner: str, heartbeat: float) -> None:
+        self.index, self.folder, self.owner = index, folder, owner
+        self.key = folder.name
+        self.scratch = folder / "scratch"
+        self.checkpoints = folder / "checkpoints"
+        self.record = read_record(folder)
+        self.before, self.began = 0.0, time.time()
+        self.lost: str | None = None
+        self._heartbeat, self._over = heartbeat, threading.Event()
+        self._pulse = threading.Thread(target=self._beat, daemon=True)
+
+    def __enter__(self) -> Self:
+        self.before = self.record.seconds
+        self._write(
+            status="running",
+            sentence="",
+            created=self.record.created or self.began,
+            started=self.record.started or self.began,
+            finished=None,
+            provenance=provenance(),
+        )
+        self._change(status="running", sentence="", started=self.record.started, finished=None)
+        self._pulse.start()
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, _: Any) -> None:
+        """An exception makes the run failed, except an interruption, after which it resumes.
+
+        A run that another process has taken over meanwhile is left to that.
+        """
+        self._over.set()
+        self._pulse.join()
+        if self.record.status != "running" or self.lost is not None or not self._show_life():
+            return
+        if error is None or isinstance(error, Exception):
+            trace = "".join(traceback.format_exception(error))
+            write_bytes(self.folder / "failure.txt", trace.encode())
+            sentence = " ".join(str(error or "It ended without a result.").split())
+            self._conclude("failed", sentence)
+        else:
+            self.release()
+
+    def progress(self, fraction: float, step: int, series: Mapping[str, Any]) -> None:
+        """Show the series so far to those who look at the store.
+
+        The time so far counts from now on, also where the run is interrupted and resumed.
+        """
+        standing = {"progress": fraction, "step": step, "seconds": self._seconds()}
+        self._change(**standing)
+        write_series(self.folder / "series.npz", series)
+        self._write(**standing)
+
+    def finish(self, run: Run) -> None:
+        """Persist what the seed produced. The record is written last: with it the run is done."""
+        if run.status not in DONE:
+            ends = ", ".join(sorted(DONE))
+            raise FlattestError(f"A run ends {ends} or failed, not {run.status!r}.")
+        self._change(step=run.step)
+        results = [self.folder / "series.npz"]
+        write_series(results[0], run.series)
+        if run.params is not None:
+            results.append(self.folder / "params.safetensors")
+            write_tensors(results[1], run.params)
+        files = {path.name: path.stat().st_size for path in results}
+        self.record = replace(
+            self.record, progress=1.0, step=run.step, files=files, notes=_notes(run)
+        )
+        self._conclude(run.status, run.sentence)
+        shutil.rmtree(self.scratch, ignore_errors=True)
+
+    def release(self) -> None:
+        """Give the lease back, leaving the index as the record says."""
+        standing = self.record.standing
+        self.index.change(self.key, self.owner, **standing, owner=None, heartbeat=None)
+
+    def forget(self) -> None:
+        """Begin anew: what the record says of an earlier result no longer counts."""
+        self.record = Record()
+
+    def _seconds(self) -> float:
+        """The time of this stretch of work and of the earlier ones, up to their last progress."""
+        return self.before + time.time() - self.began
+
+    def _write(self, **changes: Any) -> None:
+        self.record = replace(self.record, **changes)
+        write_json(self.folder / "record.json", self.record)
+
+    def _conclude(self, status: str, sentence: str) -> None:
+        over = {"finished": time.time(), "seconds": self._seconds()}
+        self._write(status=status, sentence=sentence, **over)
+        self.release()
+
+    def _change(self, **fields: Any) -> None:
+        if self.lost is None and not self.index.change(self.key, self.owner, **fields):
+            self.lost = TAKEN_OVER
+        if self.lost is not None:
+            raise LeaseLost(f"The run {self.key} is no longer ours: {self.lost}")
+
+    def _show_life(self) -> bool:
+        """False if another process has taken the run over."""
+        return self.index.change(self.key, self.owner, heartbeat=time.time())
+
+    def _beat(self) -> None:
+        while self.lost is None and not self._over.wait(self._heartbeat):
+            # A fault that lasts is reported by the next progress; one that passes does no harm.
+            with contextlib.suppress(StoreError):
+                if not self._show_life():
+                    self.lost = TAKEN_OVER
+
+
+def _notes(run: Run) -> dict[str, str]:
+    """What the record says of how a run was done."""
+    named = {"backend": run.backend, "why not the fused engine": run.reason}
+    return {name: text for name, text in named.items() if text} | {
+        f"note {i}": note for i, note in enumerate(run.notes, 1)
+    }

@@ -1,0 +1,104 @@
+"""The key of a run: a hash of all that affects its result. It stays as it is when specs grow.
+
+`fields.json` lists the fields that every kind of spec had when keys took this form, by its tag or
+the name of its class. These are always hashed, so that a changed default is a changed key. A field
+that was added since is left out while it has the value that its absence means: runs stored before
+keep their keys. That value is recorded under "added" in the commit that adds the field (a test asks
+for the line) and never changes, whatever becomes of the default.
+
+Kinds that are not listed, a user's own, are hashed with all their fields.
+"""
+
+import hashlib
+import math
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from flattest.training.state import ENGINE_VERSION, SAME_NUMBERS
+
+
+class Fields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """fields.json: names by kind, and for those added since what their absence means."""
+
+    listed: dict[str, tuple[str, ...]]
+    added: dict[str, dict[str, Any]]
+
+
+FIELDS = msgspec.json.decode(Path(__file__).with_name("fields.json").read_bytes(), type=Fields)
+
+
+def run_key(task: Any, seed: int, engine: int = ENGINE_VERSION) -> str:
+    """The hash of everything that affects a run's result: task, seed and the engine's version."""
+    return digest({"task": task, "seed": seed, "engine": engine})
+
+
+def run_keys(task: Any, seed: int) -> dict[str, int]:
+    """The keys under which a store may have a run, with the engine's version, the present first."""
+    return {run_key(task, seed, engine): engine for engine in (ENGINE_VERSION, *SAME_NUMBERS)}
+
+
+def digest(value: Any) -> str:
+    """The hash of a value's canonical JSON."""
+    return hashlib.blake2b(canonical_json(value), digest_size=10).hexdigest()
+
+
+def canonical_json(value: Any) -> bytes:
+    """The same for equal values: fields in order of their names, numbers by value."""
+    return msgspec.json.encode(_plain(value), order="sorted")
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it; 1 and 1.0 are one number, and JSON has no NaN or infinity."""
+    if isinstance(value, msgspec.Struct):
+        return _plain(_hashed_fields(value))
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"float": repr(value)}
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return int(value)
+    if value is None or isinstance(value, str | int | float):
+        return value
+    return _plain(msgspec.to_builtins(value))
+
+
+def _hashed_fields(spec: msgspec.Struct) -> dict[str, Any]:
+    config, absent = spec.__struct_config__, meaning_of_absence(type(spec))
+    names = zip(spec.__struct_encode_fields__, spec.__struct_fields__, strict=True)
+    values = {encoded: getattr(spec, name) for encoded, name in names}
+    hashed = {
+        name: value
+        for name, value in values.items()
+        if name not in absent or canonical_json(value) != canonical_json(absent[name])
+    }
+    return hashed if config.tag is None else hashed | {str(config.tag_field): config.tag}
+
+
+def meaning_of_absence(kind: type[msgspec.Struct]) -> dict[str, Any]:
+    """The value of each field that was added to a listed kind, as it was before there was one."""
+    listed = FIELDS.listed.get(kind_name(kind), kind.__struct_encode_fields__)
+    if set(kind.__struct_encode_fields__) <= set(listed) or not _is_ours(kind):
+        return {}
+    recorded = FIELDS.added.get(kind_name(kind), {})
+    fields = [f for f in msgspec.structs.fields(kind) if f.encode_name not in listed]
+    defaults = {f.encode_name: _default(f) for f in fields if not f.required}
+    return defaults | recorded
+
+
+def kind_name(kind: type[msgspec.Struct]) -> str:
+    """What `fields.json` calls it."""
+    return str(kind.__struct_config__.tag or kind.__name__)
+
+
+def _is_ours(kind: type) -> bool:
+    """Whether it is a spec of flattest, or made from one, and not a namesake."""
+    return any(ancestor.__module__.startswith("flattest.") for ancestor in kind.__mro__)
+
+
+def _default(field: msgspec.structs.FieldInfo) -> Any:
+    made = field.default is msgspec.NODEFAULT
+    return field.default_factory() if made else field.default

@@ -1,0 +1,187 @@
+"""The metrics of a network at a point of the log, in float64, and whether a run is stuck."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from flattest.curvature.sharpness import trace
+from flattest.flatness.bounds import known_lower_bound
+from flattest.problem.data import Dataset, Population
+from flattest.problem.losses import Loss, zero_one_error
+from flattest.problem.models import MLP, Model, Params
+from flattest.problem.randomness import generator
+
+Point = dict[str, float]  # what is logged at one epoch
+Series = dict[str, np.ndarray]
+
+# Rows of a test set evaluated at once: their pre-activations stay in the processor's cache.
+_ROWS_AT_ONCE = 500
+# A run has stagnated if it did not move for this many steps and half of its epochs.
+_PATIENCE = 1000
+
+
+@dataclass(frozen=True, eq=False)
+class Metrics:
+    """What is evaluated of networks with this model on these data.
+
+    The test population is None where no distribution is known.
+    """
+
+    model: Model
+    data: Dataset
+    loss: Loss
+    population: Population | None
+
+    def at(self, params: Mapping[str, np.ndarray], measures: Iterable[str]) -> Point:
+        """The metrics at θ, in float64 whatever the precision of θ."""
+        exact = {name: np.asarray(value, np.float64) for name, value in params.items()}
+        point: Point = {}
+        # Shortly before it diverges, a network's metrics may be too large for float64: inf is true.
+        with np.errstate(over="ignore", invalid="ignore"):
+            for name in dict.fromkeys(("training", *measures)):
+                point |= METRICS[name](self, exact)
+        return point
+
+    def outputs(self, params: Params, x: np.ndarray) -> np.ndarray:
+        """f_θ on the rows of x in float64."""
+        return np.asarray(_outputs(self.model, params, x, self.data.x))
+
+    def mean_loss(self, f: np.ndarray, y: np.ndarray) -> float:
+        return float(np.mean(self.loss.value(f, y)))
+
+    @cached_property
+    def least_loss(self) -> float:
+        """The mean of the least values of ℓ: the training loss of an interpolator."""
+        return float(np.mean(self.loss.floor(self.data.y)))
+
+    @cached_property
+    def constant_loss(self) -> float:
+        """The training loss of the best constant output (its mean target, exact for squares)."""
+        target = np.clip(self.loss.target(self.data.y), -1e3, 1e3)
+        f = np.full(self.data.n, np.mean(target))
+        return self.mean_loss(f, self.data.y)
+
+    @cached_property
+    def bound(self) -> float:
+        """The certified lower bound on Tr ∇²L; NaN where none is known, or no minimizer exists."""
+        if not np.isfinite(self.loss.target(self.data.y)).all():
+            return float("nan")
+        bound = known_lower_bound(self.model, self.data, self.loss)
+        return float("nan") if bound is None else bound.value
+
+
+def _training(metrics: Metrics, params: Params) -> Point:
+    x, y = metrics.data.x, metrics.data.y
+    (value, f), g = _loss_and_gradient(metrics.model, metrics.loss, params, x, y)
+    return {
+        "train_loss": float(value),
+        "train_error": zero_one_error(f, y),
+        "gradient_norm": _norm(g.values()),
+        "norm": _norm(params.values()),
+    }
+
+
+def _sharpness(metrics: Metrics, params: Params) -> Point:
+    value = float(trace(metrics.model, params, metrics.data, metrics.loss))
+    bound = metrics.bound
+    return {"sharpness": value, "bound": bound, "gap": value / bound - 1 if bound else value}
+
+
+def _test(metrics: Metrics, params: Params) -> Point:
+    points = metrics.population
+    if points is None:
+        return {"test_loss": float("nan"), "test_error": float("nan")}
+    f = metrics.outputs(params, points.x)
+    return {
+        "test_loss": metrics.mean_loss(f, points.y),
+        "test_error": zero_one_error(f, points.y),
+    }
+
+
+def _norms(metrics: Metrics, params: Params) -> Point:
+    return {f"norm_{name}": _norm([value]) for name, value in params.items()}
+
+
+def _neurons(metrics: Metrics, params: Params) -> Point:
+    """Neurons of the first layer with σ′ ≠ 0 on some training point: the others get no gradient."""
+    if not isinstance(metrics.model, MLP):
+        return {"active_neurons": float("nan")}
+    h = metrics.data.x @ params["W1"].T + params.get("b1", 0.0)
+    return {"active_neurons": float((metrics.model.sigma.slope(h) != 0).any(axis=0).sum())}
+
+
+# One for each name in `log.MEASURES`.
+METRICS: dict[str, Callable[[Metrics, Params], Point]] = {
+    "training": _training,
+    "sharpness": _sharpness,
+    "test": _test,
+    "norms": _norms,
+    "neurons": _neurons,
+}
+
+
+def draw_population(data: Dataset, size: int, seed: int) -> Population | None:
+    """The test points: the whole support where it has at most `size` points, else a sample."""
+    if data.distribution is None:
+        return None
+    points = data.distribution.population(size, seed)
+    if len(points.y) <= size:
+        return points
+    return Population(*data.distribution.sample(generator(seed, "population"), size), exact=False)
+
+
+def stagnated_at(series: Series, metrics: Metrics, weight_decay: bool) -> int | None:
+    """The step since which a run has been stuck above its minimum, None if it is not.
+
+    Let e = L − min L and c the same for the best constant output. A point with e > c/1000 is stuck
+    - at a critical point of L, if ‖θ‖ ‖∇L(θ)‖ ≤ 10⁻⁶ e (no relative change of θ matters);
+    - in collapse, if e ≥ 0.99 c: the network is no better than a constant (the saddle at 0);
+    - standing still, if its loss equals the final one to 10⁻⁹ e, except under weight decay, whose
+      minimum has L > min L.
+    The run has stagnated if its points are stuck from some point to the end, over at least 1000
+    steps and half of its epochs.
+    """
+    least, epoch, step = metrics.least_loss, series["epoch"], series["step"]
+    excess, scale = series["train_loss"] - least, metrics.constant_loss - least
+    critical = series["norm"] * series["gradient_norm"] <= 1e-6 * excess
+    collapsed = (excess >= 0.99 * scale) & (scale > 0)
+    # Every point is compared with the last one, and that with the one before it.
+    other = np.append(np.full(len(excess) - 1, excess[-1]), excess[-2])
+    still = (np.abs(excess - other) <= 1e-9 * excess) & (not weight_decay)
+    stuck = (excess > 1e-3 * scale) & (critical | collapsed | still)
+    moving = np.flatnonzero(~stuck)
+    first = moving[-1] + 1 if len(moving) else 0
+    if first >= len(stuck) - 1 or step[-1] - step[first] < _PATIENCE:
+        return None
+    return int(step[first]) if 2 * epoch[first] <= epoch[-1] else None
+
+
+def _norm(arrays) -> float:
+    return float(np.sqrt(sum(np.sum(np.square(np.asarray(value))) for value in arrays)))
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _loss_and_gradient(model: Model, loss: Loss, params: Params, x, y):
+    """(L(θ), f_θ on the training set) and ∇L(θ)."""
+
+    def mean_loss(params):
+        f = model.apply(params, x, x)
+        return jnp.mean(loss.value(f, y)), f
+
+    return jax.value_and_grad(mean_loss, has_aux=True)(params)
+
+
+@partial(jax.jit, static_argnums=0)
+def _outputs(model: Model, params: Params, x, train_x):
+    """f_θ by chunks of rows whose pre-activations stay in the processor's cache, which is several
+    times as fast as all rows at once."""
+
+    def output(row):
+        return model.apply(params, row[None], train_x)[0]
+
+    return lax.map(output, x, batch_size=_ROWS_AT_ONCE)
