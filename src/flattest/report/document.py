@@ -8,6 +8,7 @@ from importlib import resources
 
 import msgspec
 
+from flattest import palette
 from flattest.report.reader import Page
 
 SCRIPTS = (
@@ -25,7 +26,7 @@ SCRIPTS = (
 
 
 def render(page: Page, live: bool = False) -> str:
-    """The page; where it is `live`, it asks the server that sent it for news."""
+    """The page; where it is `live`, it asks the server that sent it what has changed."""
     parts = {
         "policy": policy(live),
         "live": "yes" if live else "no",
@@ -56,7 +57,10 @@ def script() -> str:
 
 @functools.cache
 def style() -> str:
-    return _asset("page.css")
+    """The page's style, which has the palette as variables."""
+    colours = {name.lower(): value for name, value in vars(palette).items() if name.isupper()}
+    variables = "".join(f"--palette-{name}: {value}; " for name, value in colours.items())
+    return f":root {{ {variables}}}\n{_asset('page.css')}"
 
 
 def _hash(text: str) -> str:
