@@ -11,8 +11,7 @@ from flattest.experiments.registry import experiment, papers
 from flattest.files import write_json
 from flattest.ledger.claim import ledger
 from flattest.ledger.kept import Checked
-from flattest.report import write_page
-from flattest.report.document import render
+from flattest.report.document import render, write_page
 from flattest.report.reader import gather
 from flattest.report.server import serving
 from flattest.runs.store import Store

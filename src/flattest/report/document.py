@@ -5,11 +5,14 @@ import functools
 import gzip
 import hashlib
 from importlib import resources
+from pathlib import Path
 
 import msgspec
 
 from flattest import palette
-from flattest.report.reader import Page
+from flattest.files import write_bytes
+from flattest.report.reader import Page, gather
+from flattest.runs.store import Store
 
 SCRIPTS = (
     "elements.js",
@@ -23,6 +26,11 @@ SCRIPTS = (
     "ledger.js",
     "main.js",
 )
+
+
+def write_page(store: Store, path: Path) -> None:
+    """Write the page of a store, all at once or not at all."""
+    write_bytes(path, render(gather(store)).encode())
 
 
 def render(page: Page, live: bool = False) -> str:

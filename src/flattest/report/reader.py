@@ -177,9 +177,9 @@ class Reader:
 
     def _fronts(self, panels: Panels, stamps: Stamps) -> Iterator[Front]:
         for paper in papers().values():
-            module = paper.module("experiments")
-            rows = [(row, module.roles(row)) for row in getattr(module, "ROWS", ())]
-            found = [self._scenario(row, roles, panels, stamps) for row, roles in rows]
+            module: Any = paper.module("experiments")
+            rows = getattr(module, "ROWS", ())
+            found = [self._scenario(row, module.roles(row), panels, stamps) for row in rows]
             if any(found):
                 title = paper.title.partition(":")[0]
                 yield Front(paper.name, title, list(filter(None, found)))
