@@ -14,7 +14,7 @@ from pathlib import Path
 
 from playwright.sync_api import Page, sync_playwright
 
-from flattest.report import write_page
+from flattest.report.document import write_page
 from flattest.runs.store import Store
 
 HERE = Path(__file__).parent

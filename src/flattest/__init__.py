@@ -5,6 +5,7 @@ asked for. `__init__.pyi` says which module that is.
 """
 
 import ast
+import difflib
 import importlib
 import os
 import sys
@@ -30,7 +31,9 @@ __all__ = sorted(_HOMES)
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
-        raise AttributeError(f"module 'flattest' has no attribute {name!r}")
+        near = difflib.get_close_matches(name, _HOMES, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else "dir(flattest) lists what there is."
+        raise AttributeError(f"flattest has no public name {name!r}; {hint}")
     if _HOMES[name] == __name__:
         return importlib.import_module(f"{__name__}.{name}")
     value = getattr(importlib.import_module(_HOMES[name]), name)

@@ -7,12 +7,11 @@ import msgspec
 import numpy as np
 import pytest
 
-from flattest.experiments.registry import experiment
+from flattest.experiments.registry import experiment, papers
 from flattest.files import write_json
 from flattest.ledger.claim import ledger
 from flattest.ledger.kept import Checked
-from flattest.report import write_page
-from flattest.report.document import render
+from flattest.report.document import render, write_page
 from flattest.report.reader import gather
 from flattest.report.server import serving
 from flattest.runs.store import Store
@@ -165,11 +164,11 @@ def test_from_disk_it_asks_for_nothing_and_complains_of_nothing(tab, on_disk):
 
 
 def test_table_1_stands_on_the_front_with_its_evidence(tab):
-    told = tab.page.locator("#table1 table").inner_text()
-    assert "2-layer with simplified LayerNorm" in told
-    assert "✗ no" in told  # a certified flattest network that does not generalize
-    assert "✓ yes" in told
-    evidence = tab.page.locator("#table1 td span[title]").first.get_attribute("title")
+    table = tab.page.locator("#table1-front table").inner_text()
+    assert "2-layer with simplified LayerNorm" in table
+    assert "✗ no" in table  # a certified flattest network that does not generalize
+    assert "✓ yes" in table
+    evidence = tab.page.locator("#table1-front td span[title]").first.get_attribute("title")
     assert "A flattest network, certified" in evidence
 
 
@@ -204,7 +203,7 @@ def test_dragging_zooms_and_a_button_leads_back(tab):
     assert labels.all_text_contents() == before
 
 
-def test_pointing_at_a_curve_tells_its_values(tab):
+def test_pointing_at_a_curve_shows_its_values(tab):
     box = "wen2023/fig1a-quick-test_error"
     tab.control(box).scroll_into_view_if_needed()
     traces = tab.traces(box)
@@ -269,14 +268,39 @@ def test_the_ledger_can_be_searched_and_filtered(tab):
 
 def test_the_checkpoint_slider_shows_another_network(tab):
     pictures = "[...document.querySelectorAll('canvas')].map((canvas) => canvas.toDataURL())"
-    last, told = tab.page.evaluate(pictures), tab.page.locator("#network-told").inner_text()
+    last, summary = tab.page.evaluate(pictures), tab.page.locator("#network-summary").inner_text()
     tab.control("network-epoch").focus()
     tab.page.keyboard.press("Home")
     first = tab.page.evaluate(pictures)
     assert first[0] != last[0]
     assert first[1] != last[1]
-    assert told.startswith("Epoch 60")
-    assert tab.page.locator("#network-told").inner_text().startswith("Epoch 0")
+    assert summary.startswith("Epoch 60")
+    assert tab.page.locator("#network-summary").inner_text().startswith("Epoch 0")
+
+
+def test_sections_follow_the_registry_and_studies_come_after_papers(tab):
+    ids = tab.page.evaluate("[...document.querySelectorAll('main > section')].map(({id}) => id)")
+    names = [name for name in papers() if name in ids]
+    assert [id for id in ids if id in names] == names
+    assert {"wen2023", "mulayoff2021", "vardhan2026", "table1"} <= set(names)
+    about = tab.page.locator("#table1 > p").first.inner_text()
+    assert about == papers()["table1"].title
+
+
+def test_a_task_whose_kind_has_no_panel_is_shown_by_its_numbers(opened, tmp_path):
+    store = Store.create(tmp_path / "store")
+    finished(store, "wen2023/fig1a", curves())
+    page = gather(store)
+    (run,) = page.runs.values()
+    series = {"one": [0.25], "square": [0.0, 1.0, 4.0], "table": [[1.0, 2.0], [3.0, 4.0]]}
+    toy = msgspec.structs.replace(run, kind="toy/square", series=series)
+    path = tmp_path / "page.html"
+    path.write_text(render(msgspec.structs.replace(page, runs={run.key: toy})), encoding="utf-8")
+    tab = opened(path.as_uri())
+    cells = tab.page.locator("#wen2023 table.stacked").first.locator("td").all_inner_texts()
+    assert cells == ["0.25", "0 … 4 (3 numbers)", "1 … 4 (4 numbers)"]
+    assert tab.traces(f"{CURVES}-square")[0]["y"] == [0.0, 1.0, 4.0]
+    assert tab.complaints == []
 
 
 def test_hostile_entries_are_marked_and_stay_text(tab):
@@ -351,7 +375,7 @@ def test_the_server_shows_it_live_and_the_page_finds_its_way_back(opened, folder
         tab.page.get_by_text("Live: this page follows the store.").wait_for()
 
 
-def test_a_running_run_moves_on_the_page(opened, folder, tmp_path):
+def test_a_run_that_is_under_way_moves_on_the_page(opened, folder, tmp_path):
     root = tmp_path / "store"
     shutil.copytree(folder, root)
     store = Store.open(root)

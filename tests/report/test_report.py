@@ -5,9 +5,11 @@ import contextlib
 import gzip
 import http.client
 import json
+import os
 import re
 import shutil
 import socket
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,9 +22,9 @@ from flattest.problem.data import Xor
 from flattest.problem.models import MLP
 from flattest.report.document import policy, render
 from flattest.report.http import HOST, REQUEST_AT_MOST, Server, resource
-from flattest.report.networks import DOES, Look, inside
+from flattest.report.networks import DOES, Neurons, inside
 from flattest.report.reader import gather
-from flattest.report.server import Newsroom
+from flattest.report.server import Watcher
 from flattest.report.views import rounded, thinned
 from flattest.runs.store import Store
 from support.stores import curves, finished, hostile, trained
@@ -94,10 +96,9 @@ def test_new_outcomes_are_kept_where_the_old_ones_are_damaged(store):
     assert set(saved(store.root)) == {entry.id}
 
 
-def test_long_series_are_thinned_with_both_ends_kept(store, monkeypatch):
-    monkeypatch.setattr("flattest.report.reader.NUMBERS_AT_MOST", 700)
+def test_long_series_are_thinned_with_both_ends_kept(store):
     finished(store, "wen2023/fig1a", curves(1000))
-    (view,) = gather(store).runs.values()
+    (view,) = gather(store, numbers_at_most=700).runs.values()
     assert (view.series["epoch"][0], view.series["epoch"][-1]) == (0, 999)
     assert len(view.series["epoch"]) == 100
 
@@ -125,17 +126,17 @@ def test_thinning_takes_rows_evenly():
     assert thinned(np.arange(9), 3).tolist() == [0, 4, 8]
 
 
-def test_neurons_are_told_apart_by_what_they_do():
+def test_neurons_are_distinguished_by_what_they_do():
     data = Xor(6).draw(40, seed=0)
     W1 = np.zeros((4, 6))
     W1[0, :2] = 1, -1  # a feature of Figure 2b
     W1[1], b = data.x[3], 6 - 0.5  # active at x_3 alone
     W1[2, 4] = 1
     b1 = np.array([0.0, -b, 0.0, -1.0])
-    look = Look(MLP(4, bias=True), {"W1": W1, "b1": b1, "W2": np.ones(4)}, data, relevant=2)
-    assert [DOES[kind] for kind in look.does] == ["generalizes", "memorizes", "mixed", "silent"]
-    assert look.points[1] == 1
-    assert look.part[3] == 0
+    seen = Neurons(MLP(4, bias=True), {"W1": W1, "b1": b1, "W2": np.ones(4)}, data, relevant=2)
+    assert [DOES[kind] for kind in seen.does] == ["generalizes", "memorizes", "mixed", "silent"]
+    assert seen.points[1] == 1
+    assert seen.part[3] == 0
 
 
 def test_the_inside_of_a_network_follows_its_checkpoints(store):
@@ -158,17 +159,17 @@ def test_checkpoints_that_cannot_be_read_say_so(store):
     assert "checkpoints cannot be read" in network.problem
 
 
-def test_news_are_what_changed(store):
+def test_an_update_is_what_changed(store):
     finished(store, "wen2023/fig1a", curves())
-    room = Newsroom(store)
-    first = room.look()
+    watcher = Watcher(store)
+    first = watcher.look()
     assert {"/", "/live"} <= set(first.answers)
-    assert room.look().answers.keys() <= {"/"}
+    assert watcher.look().answers.keys() <= {"/"}
     key = finished(store, "wen2023/fig1a", curves(), seed=1)
-    assert f"/run/{key}" in room.look().answers
+    assert f"/run/{key}" in watcher.look().answers
     store.index.path.unlink()
     shutil.rmtree(store.folder(key))
-    assert Newsroom(Store.create(store.root)).look().answers.keys() >= {"/", "/live"}
+    assert Watcher(Store.create(store.root)).look().answers.keys() >= {"/", "/live"}
 
 
 @pytest.fixture(scope="module")
@@ -178,7 +179,6 @@ def server():
     found.found.update({path: resource("text/html", body) for path, body in pages.items()})
     with found.answering():
         yield found
-    found.close()
 
 
 def asked(server, method, path, **headers):
@@ -195,7 +195,7 @@ def asked(server, method, path, **headers):
 
 
 def test_the_server_listens_on_this_machine_alone(server):
-    assert server.socket.getsockname()[0] == "127.0.0.1"
+    assert server.server_address[0] == "127.0.0.1"
 
 
 def test_answers_come_with_a_policy_and_a_tag(server):
@@ -308,12 +308,16 @@ def test_requests_in_a_row_are_answered_in_order_however_they_are_cut(server):
 
 
 def test_a_reader_that_does_not_read_holds_up_nobody_and_is_not_buffered_for(server):
-    greedy = socket.create_connection((HOST, server.port), timeout=10)
-    greedy.sendall(50 * (b"GET /large HTTP/1.1\r\n" + ASK + b"\r\n"))
-    assert asked(server, "GET", "/")[0].status == 200
-    waiting = [link.get_write_buffer_size() for link in list(server.links)]
-    assert max(waiting) <= LARGE
-    greedy.close()
+    before = resident_bytes()
+    with socket.create_connection((HOST, server.port), timeout=10) as greedy:
+        greedy.sendall(50 * (b"GET /large HTTP/1.1\r\n" + ASK + b"\r\n"))
+        assert asked(server, "GET", "/")[0].status == 200
+        assert resident_bytes() < before + 2 * LARGE
+
+
+def resident_bytes():
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGESIZE")
 
 
 def test_when_it_ends_it_hangs_up_on_everybody():
@@ -323,4 +327,3 @@ def test_when_it_ends_it_hangs_up_on_everybody():
         assert not asked(server, "GET", "/")[1].startswith(b"x")
     with link, contextlib.suppress(ConnectionResetError):
         assert link.recv(10) == b""
-    server.close()

@@ -4,7 +4,7 @@ import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import tyro
@@ -12,7 +12,9 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from flattest.errors import FlattestError
-from flattest.experiments.experiment import VariantName
+
+if TYPE_CHECKING:
+    from flattest.experiments.experiment import VariantName
 
 DEFAULT_STORE = Path(os.environ.get("FLATTEST_STORE", "out/store"))
 
@@ -48,7 +50,7 @@ Page = Annotated[Path, tyro.conf.arg(metavar="FILE.html", help="Where the page g
 Json = Annotated[bool, tyro.conf.arg(name="json", help="Print JSON, for a program to read.")]
 
 
-def variant_name(quick: bool, full: bool) -> VariantName:
+def variant_name(quick: bool, full: bool) -> "VariantName":
     if quick and full:
         raise FlattestError("--quick and --full exclude each other.")
     return "full" if full else "quick"

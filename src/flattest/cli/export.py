@@ -1,7 +1,7 @@
 """Export runs from the store to CSV, Parquet or TensorBoard event files.
 
-CSV and Parquet: two tables, `runs` (one row a run) and `series` (one row a logged epoch and run).
-TensorBoard: one folder of event files a run; Parquet and TensorBoard need their extra.
+CSV and Parquet: two tables, `runs` (a row per run) and `series` (a row per logged epoch and run).
+TensorBoard: one folder of event files per run; Parquet and TensorBoard need their extra.
 
 Examples:
 
@@ -16,9 +16,6 @@ from typing import Annotated, Literal
 import tyro
 
 from flattest.cli._options import DEFAULT_STORE, Json, Patterns, StoreFolder, console, print_json
-from flattest.runs.export import export
-from flattest.runs.results import find_runs
-from flattest.runs.store import Store
 
 Out = Annotated[Path, tyro.conf.arg(metavar="DIR", help="The folder to write to.")]
 Format = Annotated[
@@ -33,6 +30,10 @@ def command(
     folder: StoreFolder = DEFAULT_STORE,
     as_json: Json = False,
 ) -> int:
+    from flattest.runs.export import export
+    from flattest.runs.results import find_runs
+    from flattest.runs.store import Store
+
     store = Store.open(folder)
     runs = find_runs(store, patterns) if patterns else store.runs()
     written, skipped = export(runs, format, out)

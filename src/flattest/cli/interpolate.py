@@ -16,7 +16,7 @@ Examples:
 """
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import tyro
@@ -25,7 +25,9 @@ from rich.table import Table
 from flattest.cli._options import Json, console, print_json
 from flattest.errors import FlattestError
 from flattest.files import read_arrays
-from flattest.flatness.interpolators import Interpolator, flattest_interpolator
+
+if TYPE_CHECKING:
+    from flattest.flatness.interpolators import Interpolator
 
 File = Annotated[
     Path,
@@ -42,6 +44,8 @@ Out = Annotated[
 def command(
     file: File, p: Exponent, solver: SolverName = "auto", out: Out = None, as_json: Json = False
 ) -> int:
+    from flattest.flatness.interpolators import flattest_interpolator
+
     found = flattest_interpolator(**arrays(file), p=p, solver=solver)
     if out is not None:
         write(out, found)
@@ -65,14 +69,14 @@ def arrays(file: Path) -> dict[str, np.ndarray]:
     return found
 
 
-def write(out: Path, found: Interpolator) -> None:
+def write(out: Path, found: "Interpolator") -> None:
     try:
         np.savez(out, a=found.a, dual=found.dual)
     except OSError as error:
         raise FlattestError(f"Cannot write to {out}: {error.strerror}.") from error
 
 
-def summary(found: Interpolator) -> dict[str, str | float]:
+def summary(found: "Interpolator") -> dict[str, str | float]:
     return {
         "status": found.status,
         "message": found.message,

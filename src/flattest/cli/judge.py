@@ -11,7 +11,7 @@ Examples:
     flattest judge my_lab.py:setup --json
 """
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 from rich.markup import escape
@@ -29,9 +29,10 @@ from flattest.cli._options import (
 )
 from flattest.cli._user_file import file_of, load, run
 from flattest.errors import FlattestError
-from flattest.lab.scenario import Answer, ask
-from flattest.lab.setup import Setup
-from flattest.runs.store import Store
+
+if TYPE_CHECKING:
+    from flattest.lab.scenario import Answer
+    from flattest.lab.setup import Setup
 
 Reference = Annotated[
     str, tyro.conf.Positional, tyro.conf.arg(metavar="FILE.py:FUNCTION", help="Your setup.")
@@ -45,6 +46,9 @@ def command(
     folder: StoreFolder = DEFAULT_STORE,
     as_json: Json = False,
 ) -> int:
+    from flattest.lab.scenario import ask
+    from flattest.runs.store import Store
+
     found = ask(read_setup(reference), Store.create(folder), workers, scheduler, file_of(reference))
     if as_json:
         print_json(found)
@@ -53,14 +57,16 @@ def command(
     return 1 if found.scenario == "undetermined" else 0
 
 
-def read_setup(reference: str) -> Setup:
+def read_setup(reference: str) -> "Setup":
+    from flattest.lab.setup import Setup
+
     setup = run(load(reference), reference)
     if not isinstance(setup, Setup):
         raise FlattestError(f"{reference} returned a {type(setup).__name__}, not a ft.Setup.")
     return setup
 
 
-def table(found: Answer) -> Table:
+def table(found: "Answer") -> Table:
     shown = Table(
         title=escape(f"{found.setup}: {found.scenario}"), show_header=False, show_lines=True
     )

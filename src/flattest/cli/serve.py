@@ -15,12 +15,13 @@ from typing import Annotated
 import tyro
 
 from flattest.cli._options import DEFAULT_STORE, StoreFolder, console
-from flattest.report.server import serving
 
 Port = Annotated[int, tyro.conf.arg(help="The port to listen on; 0 for any that is free.")]
 
 
 def command(folder: StoreFolder = DEFAULT_STORE, port: Port = 8421) -> int:
+    from flattest.report.server import serving
+
     with serving(folder, port) as server:
         console().print(f"The page: {server.address} (Ctrl-C ends it)")
         try:

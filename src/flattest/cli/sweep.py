@@ -29,10 +29,6 @@ from flattest.cli._options import (
 from flattest.cli._user_file import file_of
 from flattest.cli.judge import read_setup
 from flattest.errors import FlattestError
-from flattest.lab import sweep
-from flattest.lab.diagram import phase_diagrams
-from flattest.report.figure import save
-from flattest.runs.store import Store
 
 References = Annotated[
     tuple[str, ...],
@@ -58,6 +54,11 @@ def command(
     out: Out = Path("out/figures/sweep"),
     as_json: Json = False,
 ) -> int:
+    from flattest.lab import sweep
+    from flattest.lab.diagram import phase_diagrams
+    from flattest.report.figure import save
+    from flattest.runs.store import Store
+
     if len(over) != 2 or not references:
         raise FlattestError(
             "Say a setup and two settings: FILE.py:FUNCTION --over n=50:800 --over d=10:60."

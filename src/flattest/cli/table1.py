@@ -12,6 +12,7 @@ Examples:
 """
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.markup import escape
 from rich.table import Table
@@ -27,13 +28,12 @@ from flattest.cli._options import (
     Workers,
     console,
     print_json,
+    variant_name,
 )
-from flattest.experiments.experiment import VariantName
-from flattest.lab.scenario import Answer, answer
-from flattest.report import write_page
-from flattest.runs.run import run_experiments
-from flattest.runs.store import Store
-from flattest.studies.table1.experiments import ROWS, Row, roles
+
+if TYPE_CHECKING:
+    from flattest.lab.scenario import Answer
+    from flattest.studies.table1.experiments import Row
 
 
 def command(
@@ -44,7 +44,13 @@ def command(
     page: Page = Path("out/table1.html"),
     as_json: Json = False,
 ) -> int:
-    variant: VariantName = "full" if full else "quick"
+    from flattest.lab.scenario import answer
+    from flattest.report.document import write_page
+    from flattest.runs.run import run_experiments
+    from flattest.runs.store import Store
+    from flattest.studies.table1.experiments import ROWS, roles
+
+    variant = variant_name(False, full)
     store = Store.create(folder)
     every = [e for row in ROWS for e in roles(row).values()]
     run_experiments(every, variant, store, None, workers, scheduler)
@@ -62,12 +68,14 @@ def command(
     return 0 if all(map(as_printed, ROWS, answers)) else 1
 
 
-def as_printed(row: Row, found: Answer) -> bool:
+def as_printed(row: "Row", found: "Answer") -> bool:
     """Whether both cells are those of the paper."""
     return (found.flattest_generalize.holds, found.algorithm_generalizes.holds) == row.paper
 
 
-def table(answers: list[Answer]) -> Table:
+def table(answers: "list[Answer]") -> Table:
+    from flattest.studies.table1.experiments import ROWS
+
     shown = Table(title="Table 1 of wen2023, computed", show_lines=True)
     shown.add_column("Architecture")
     shown.add_column("All flattest minimizers generalize")

@@ -5,10 +5,14 @@ import functools
 import gzip
 import hashlib
 from importlib import resources
+from pathlib import Path
 
 import msgspec
 
-from flattest.report.reader import Page
+from flattest import palette
+from flattest.files import write_bytes
+from flattest.report.reader import Page, gather
+from flattest.runs.store import Store
 
 SCRIPTS = (
     "elements.js",
@@ -24,8 +28,13 @@ SCRIPTS = (
 )
 
 
+def write_page(store: Store, path: Path) -> None:
+    """Write the page of a store, all at once or not at all."""
+    write_bytes(path, render(gather(store)).encode())
+
+
 def render(page: Page, live: bool = False) -> str:
-    """The page; where it is `live`, it asks the server that sent it for news."""
+    """The page; where it is `live`, it asks the server that sent it what has changed."""
     parts = {
         "policy": policy(live),
         "live": "yes" if live else "no",
@@ -56,7 +65,10 @@ def script() -> str:
 
 @functools.cache
 def style() -> str:
-    return _asset("page.css")
+    """The page's style, which has the palette as variables."""
+    colours = {name.lower(): value for name, value in vars(palette).items() if name.isupper()}
+    variables = "".join(f"--palette-{name}: {value}; " for name, value in colours.items())
+    return f":root {{ {variables}}}\n{_asset('page.css')}"
 
 
 def _hash(text: str) -> str:

@@ -29,7 +29,7 @@ class Moment(msgspec.Struct, frozen=True):
     `weights` are the shown rows of W1 as signed bytes, 127 for `scale`; `active` a bit for each
     shown neuron and training point; `does` an index into `DOES` for each shown neuron. `counts`
     are those of all neurons, `shares` their parts of the output, in the order of `DOES`;
-    `points_a_neuron` is the mean over neurons, by their part of the output, of how many training
+    `points_per_neuron` is the mean over neurons, by their part of the output, of how many training
     points share a neuron's activation, (Σ r²)² / Σ r⁴. `largest` are Figure 2b's rows (W1[1],
     W1[2], ‖W1[3:d]‖) of the neurons of largest norm.
     """
@@ -41,7 +41,7 @@ class Moment(msgspec.Struct, frozen=True):
     does: list[int]
     counts: list[int]
     shares: list[float]
-    points_a_neuron: float
+    points_per_neuron: float
     largest: list[list[float]]
 
 
@@ -74,16 +74,15 @@ def inside(run: StoredRun) -> NetworkView | None:
     task = msgspec.convert(run.task(), Training)
     data = task.distribution.draw(task.n, run.seed)
     relevant = 2 if isinstance(task.distribution, Xor | CompleteXor) else 0
-    looks = {epoch: Look(task.model, params, data, relevant) for epoch, params in kept.items()}
-    last = looks[max(looks)]
-    rows, columns = last.order()[:NEURONS_AT_MOST], _columns(data, relevant)
+    seen = {epoch: Neurons(task.model, params, data, relevant) for epoch, params in kept.items()}
+    rows, columns = seen[max(seen)].order(), _columns(data, relevant)
     return NetworkView(
         width=task.model.width,
         neurons=len(rows),
         inputs=data.d,
         points=data.n,
         relevant=relevant,
-        moments=[look.moment(epoch, rows, columns) for epoch, look in sorted(looks.items())],
+        moments=[neurons.moment(epoch, rows, columns) for epoch, neurons in sorted(seen.items())],
     )
 
 
@@ -92,7 +91,7 @@ def _columns(data: Dataset, relevant: int) -> np.ndarray:
     return np.lexsort(tuple(keys))
 
 
-class Look:
+class Neurons:
     """What the neurons of one set of parameters do on the training points."""
 
     def __init__(self, model: MLP, params: Any, data: Dataset, relevant: int) -> None:
@@ -136,7 +135,7 @@ class Look:
             does=self.does[rows].tolist(),
             counts=[int((self.does == kind).sum()) for kind in kinds],
             shares=rounded(np.array([self.part[self.does == k].sum() / total for k in kinds])),
-            points_a_neuron=float(self.points @ self.part / total),
+            points_per_neuron=float(self.points @ self.part / total),
             largest=rounded(_largest(self.W1)),
         )
 

@@ -3,15 +3,15 @@
 import functools
 import hashlib
 import math
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
-from flattest.experiments.experiment import Experiment, VariantName
-from flattest.experiments.registry import experiments
+from flattest.experiments.experiment import VARIANTS, Experiment, VariantName
+from flattest.experiments.registry import experiments, papers
 from flattest.lab.scenario import Answer, Finding, answer
 from flattest.ledger.claim import ledger
 from flattest.ledger.kept import Checked, saved
@@ -19,7 +19,6 @@ from flattest.report.networks import NetworkView, inside
 from flattest.report.views import CURVES, RunView, view_of
 from flattest.runs.results import assess
 from flattest.runs.store import Store, StoredRun
-from flattest.studies.table1.experiments import ROWS, Row, roles
 from flattest.training.keys import run_keys
 
 # What the page keeps in all, so that it stays below 8 MB however many runs the store has.
@@ -30,6 +29,17 @@ NETWORK_BYTES_AT_MOST = 1_500_000
 MANY = 300
 
 T = TypeVar("T")
+Runs = dict[str, StoredRun]
+Stamps = dict[str, Hashable]
+Panels = dict[tuple[str, VariantName], "Panel"]
+
+
+class PaperView(msgspec.Struct, frozen=True):
+    """A paper or a study: a section of the page."""
+
+    name: str
+    title: str
+    kind: str
 
 
 class VerdictView(msgspec.Struct, frozen=True):
@@ -54,13 +64,27 @@ class Panel(msgspec.Struct, frozen=True):
     runs: list[str]
 
 
-class Table1Row(msgspec.Struct, frozen=True):
+class Scenario(msgspec.Struct, frozen=True):
+    """The answer to the question of one setup, beside the `printed` one; its panels by role."""
+
     title: str
     theorem: str
     variant: str
-    paper: tuple[bool, bool]
+    printed: tuple[bool, bool]
     answer: Answer
     panels: dict[str, str]
+
+
+class Front(msgspec.Struct, frozen=True):
+    """A table of scenarios, which stands first on the page.
+
+    A paper or study has one if its module `experiments` defines `ROWS`, and `roles(row)` for the
+    experiments behind a row, as the study table1 does.
+    """
+
+    paper: str
+    title: str
+    scenarios: list[Scenario]
 
 
 class ClaimView(msgspec.Struct, frozen=True):
@@ -79,11 +103,12 @@ class ClaimView(msgspec.Struct, frozen=True):
 class Outline(msgspec.Struct, frozen=True):
     """All but the runs themselves, of which there is a mark each that changes when they do.
 
-    `others` are runs of experiments that are not in the registry; `problem` says what of the
-    store cannot be shown at all.
+    `papers` are in the order of their sections; `others` are runs of experiments that are not in
+    the registry; `problem` says what of the store cannot be shown at all.
     """
 
-    table1: list[Table1Row]
+    papers: list[PaperView]
+    fronts: list[Front]
     panels: list[Panel]
     others: list[str]
     marks: dict[str, str]
@@ -99,122 +124,92 @@ class Page(msgspec.Struct, frozen=True):
     claims: list[ClaimView]
 
 
-def gather(store: Store) -> Page:
-    """The page's content: Table 1 as it stands, every panel that has runs, and the rest."""
-    return Reader(store).page()
+def gather(store: Store, numbers_at_most: int = NUMBERS_AT_MOST) -> Page:
+    """The page's content: the fronts, every panel that has runs, and the rest."""
+    return Reader(store, numbers_at_most).page()
 
 
 class Reader:
     """Reads a store, and when asked again only what has changed."""
 
-    def __init__(self, store: Store) -> None:
-        self.store = store
-        self._known: dict[tuple[str, Hashable], tuple[Hashable, Any]] = {}
+    def __init__(self, store: Store, numbers_at_most: int = NUMBERS_AT_MOST) -> None:
+        self.store, self.numbers_at_most = store, numbers_at_most
+        self._known: dict[Hashable, tuple[Hashable, Any]] = {}
 
     def page(self) -> Page:
         runs = {run.key: run for run in self.store.runs()}
-        stamps = {key: _stamp(run) for key, run in runs.items()}
-        detail = (_points_a_run(len(runs)), 3 if len(runs) > MANY else 4)
+        points = max(POINTS_AT_LEAST, self.numbers_at_most // (len(CURVES) * max(1, len(runs))))
+        digits = 3 if len(runs) > MANY else 4
+        stamps: Stamps = {key: (*_stamp(run), points, digits) for key, run in runs.items()}
         views = {
-            key: self._remembered("view", key, (stamps[key], detail), view_of, run, *detail)
+            key: self._remembered(("view", key), stamps[key], view_of, run, points, digits)
             for key, run in runs.items()
         }
-        panels = self._panels(runs, stamps)
-        networks = self._networks(runs, stamps)
-        claims, problem = self._claims()
-        shown = {key for panel in panels for key in panel.runs}
+        networks, panels = self._networks(runs, stamps), self._panels(runs, stamps)
+        shown = {key for panel in panels.values() for key in panel.runs}
+        claims, problem = _claims(self.store)
         outline = Outline(
-            table1=self._table1(panels, stamps),
-            panels=[panel for panel in panels if not _is_shown_in_full(panel)],
+            papers=[PaperView(p.name, p.title, p.kind) for p in papers().values()],
+            fronts=list(self._fronts(panels, stamps)),
+            panels=[panel for panel in panels.values() if not _is_shown_in_full(panel)],
             others=[key for key in runs if key not in shown],
-            marks={
-                key: self._remembered(
-                    "mark",
-                    key,
-                    (stamps[key], detail, key in networks),
-                    _mark,
-                    view,
-                    networks.get(key),
-                )
-                for key, view in views.items()
-            },
+            marks={key: _mark(stamp, key in networks) for key, stamp in stamps.items()},
             problem=problem,
         )
         return Page(outline, views, networks, claims)
 
     def _remembered(
-        self, what: str, key: Hashable, stamp: Hashable, make: Callable[..., T], *arguments: Any
+        self, key: Hashable, stamp: Hashable, make: Callable[..., T], *arguments: Any
     ) -> T:
         """What `make` returns, made again only if the stamp has changed."""
-        before = self._known.get((what, key))
-        if before is None or before[0] != stamp:
-            before = self._known[what, key] = (stamp, make(*arguments))
-        return before[1]
+        if key not in self._known or self._known[key][0] != stamp:
+            self._known[key] = (stamp, make(*arguments))
+        return self._known[key][1]
 
-    def _panels(self, runs: dict[str, StoredRun], stamps: dict[str, Hashable]) -> list[Panel]:
-        panels = []
-        for (name, variant), keys in _by_panel(runs).items():
-            e = experiments()[name]
+    def _panels(self, runs: Runs, stamps: Stamps) -> Panels:
+        panels: Panels = {}
+        for place, keys in _by_panel(runs).items():
+            e, variant = experiments()[place[0]], place[1]
             needed = [k for n in e.variant(variant).needs for k in chain(*_keys(n, variant))]
             stamp = tuple(stamps.get(key) for key in (*keys, *needed))
-            where = (name, variant)
-            panels.append(
-                self._remembered("panel", where, stamp, _panel, e, variant, self.store, keys)
-            )
+            make = (_panel, e, variant, self.store, keys)
+            panels[place] = self._remembered(("panel", place), stamp, *make)
         return panels
 
-    def _table1(self, panels: list[Panel], stamps: dict[str, Hashable]) -> list[Table1Row]:
-        """The rows whose runs the store has, at the larger scale where it has both."""
-        by_name = {(panel.name, panel.variant): panel for panel in panels}
-        found = []
-        for row in ROWS:
-            names = {role: e.name for role, e in roles(row).items()}
-            for variant in ("full", "quick"):
-                if all((name, variant) in by_name for name in names.values()):
-                    keys = [k for name in names.values() for k in by_name[name, variant].runs]
-                    stamp = tuple(stamps[key] for key in keys)
-                    make = (_row, row, variant, names, self.store)
-                    found.append(self._remembered("row", row.title, (variant, stamp), *make))
-                    break
-        return found
+    def _fronts(self, panels: Panels, stamps: Stamps) -> Iterator[Front]:
+        for paper in papers().values():
+            module: Any = paper.module("experiments")
+            rows = getattr(module, "ROWS", ())
+            found = [self._scenario(row, module.roles(row), panels, stamps) for row in rows]
+            if any(found):
+                title = paper.title.partition(":")[0]
+                yield Front(paper.name, title, list(filter(None, found)))
 
-    def _networks(
-        self, runs: dict[str, StoredRun], stamps: dict[str, Hashable]
-    ) -> dict[str, NetworkView]:
+    def _scenario(
+        self, row: Any, roles: dict[str, Experiment], panels: Panels, stamps: Stamps
+    ) -> Scenario | None:
+        """The row, if the store has its runs: at the larger scale where it has both."""
+        for variant in reversed(VARIANTS):
+            places = [(e.name, variant) for e in roles.values()]
+            if panels.keys() >= set(places):
+                stamp = tuple(stamps[key] for place in places for key in panels[place].runs)
+                make = (_scenario, row, roles, variant, self.store)
+                return self._remembered(("row", *places), stamp, *make)
+        return None
+
+    def _networks(self, runs: Runs, stamps: Stamps) -> dict[str, NetworkView]:
         """The insides of as many networks as the page has room for, low seeds first."""
         found: dict[str, NetworkView] = {}
-        size = 0
         for key, run in sorted(runs.items(), key=lambda item: item[1].seed):
-            if size > NETWORK_BYTES_AT_MOST:
+            if sum(network.size for network in found.values()) > NETWORK_BYTES_AT_MOST:
                 break
-            network = self._remembered("network", key, stamps[key], _inside, run)
+            network = self._remembered(("network", key), stamps[key], _inside, run)
             if network is not None:
                 found[key] = network
-                size += network.size
         return found
 
-    def _claims(self) -> tuple[list[ClaimView], str]:
-        try:
-            outcomes, problem = saved(self.store.root), ""
-        except ValueError as error:
-            outcomes, problem = {}, str(error)
-        entries = [
-            ClaimView(
-                c.id,
-                c.paper,
-                c.source,
-                c.statement,
-                c.evidence,
-                c.reading or "",
-                c.expected,
-                outcomes.get(c.id),
-            )
-            for c in ledger()
-        ]
-        return entries, problem
 
-
-def _stamp(run: StoredRun) -> Hashable:
+def _stamp(run: StoredRun) -> tuple[Hashable, ...]:
     """Different when anything of the run that the page shows is."""
     changed = (_changed(run.folder / name) for name in ("series.npz", "checkpoints"))
     return (run.status, run.sentence, run.progress, run.seconds, *changed)
@@ -228,39 +223,29 @@ def _changed(path: Path) -> tuple[int, int] | None:
     return (found.st_mtime_ns, found.st_size)
 
 
-def _mark(run: RunView, network: NetworkView | None) -> str:
-    data = msgspec.json.encode([run, network])
-    return hashlib.blake2b(data, digest_size=6).hexdigest()
+def _mark(stamp: Hashable, has_network: bool) -> str:
+    return hashlib.blake2b(repr((stamp, has_network)).encode(), digest_size=6).hexdigest()
 
 
-def _points_a_run(count: int) -> int:
-    return max(POINTS_AT_LEAST, NUMBERS_AT_MOST // (len(CURVES) * max(1, count)))
-
-
-def _by_panel(runs: dict[str, StoredRun]) -> dict[tuple[str, VariantName], list[str]]:
+def _by_panel(runs: Runs) -> dict[tuple[str, VariantName], list[str]]:
     """The keys of each experiment's runs, by seed; experiments in the registry's order.
 
     Its own seeds are found whoever asked for them first, further ones by their label.
     """
-    further: dict[str, list[StoredRun]] = {}
-    for run in runs.values():
-        further.setdefault(run.label, []).append(run)
+    labelled: dict[str, list[StoredRun]] = {}
+    for run in sorted(runs.values(), key=lambda run: run.seed):
+        labelled.setdefault(run.label, []).append(run)
     found: dict[tuple[str, VariantName], list[str]] = {}
-    variants: tuple[tuple[VariantName, str], ...] = (("quick", ":quick"), ("full", ""))
-    for e in experiments().values():
-        for variant, suffix in variants:
-            seeds = [[key for key in keys if key in runs][:1] for keys in _keys(e.name, variant)]
-            own = [*chain(*seeds)]
-            labelled = further.get(e.name + suffix, ())
-            more = [
+    for name in experiments():
+        for variant in VARIANTS:
+            seeds = [[key for key in keys if key in runs][:1] for keys in _keys(name, variant)]
+            further = labelled.get(f"{name}:quick" if variant == "quick" else name, ())
+            found[name, variant] = [*chain(*seeds)] + [
                 run.key
-                for run in sorted(labelled, key=lambda run: run.seed)
-                if run.seed >= len(seeds) and _is_of(e.name, variant, run.seed, run.key)
+                for run in further
+                if run.seed >= len(seeds) and _is_of(name, variant, run.seed, run.key)
             ]
-            keys = own + more
-            if keys:
-                found[e.name, variant] = keys
-    return found
+    return {place: keys for place, keys in found.items() if keys}
 
 
 def _is_shown_in_full(panel: Panel) -> bool:
@@ -298,22 +283,23 @@ def _panel(e: Experiment, variant: VariantName, store: Store, keys: list[str]) -
 
 def _verdicts(e: Experiment, variant: VariantName, store: Store) -> list[VerdictView]:
     try:
-        judged = assess(e, variant, store)
+        found = assess(e, variant, store).verdicts
     except Exception as error:
         return [VerdictView(None, str(error))]
-    return [
-        VerdictView(None if math.isnan(v.value) else v.holds, v.sentence) for v in judged.verdicts
-    ]
+    return [VerdictView(None if math.isnan(v.value) else v.holds, v.sentence) for v in found]
 
 
-def _row(row: Row, variant: VariantName, names: dict[str, str], store: Store) -> Table1Row:
-    setup = row.full if variant == "full" else row.quick
+def _scenario(
+    row: Any, roles: dict[str, Experiment], variant: VariantName, store: Store
+) -> Scenario:
+    setup = getattr(row, variant)
     try:
-        found = answer(setup, roles(row), variant, store)
+        found = answer(setup, roles, variant, store)
     except Exception as error:
         unknown = Finding(None, 1.0, 0.0, 1.0, f"Cannot be judged: {error}")
         found = Answer(setup.name, "undetermined", unknown, unknown)
-    return Table1Row(row.title, row.theorem, variant, row.paper, found, names)
+    names = {role: e.name for role, e in roles.items()}
+    return Scenario(row.title, row.theorem, variant, row.paper, found, names)
 
 
 def _inside(run: StoredRun) -> NetworkView | None:
@@ -324,3 +310,26 @@ def _inside(run: StoredRun) -> NetworkView | None:
         return inside(run)
     except Exception as error:
         return NetworkView(problem=f"Its checkpoints cannot be read: {error}")
+
+
+def _claims(store: Store) -> tuple[list[ClaimView], str]:
+    """The ledger with the outcomes that the store has, and what is wrong with those."""
+    outcomes: dict[str, Checked] = {}
+    problem = ""
+    try:
+        outcomes = saved(store.root)
+    except ValueError as error:
+        problem = str(error)
+    return [
+        ClaimView(
+            id=c.id,
+            paper=c.paper,
+            source=c.source,
+            statement=c.statement,
+            evidence=c.evidence,
+            reading=c.reading or "",
+            expected=c.expected,
+            checked=outcomes.get(c.id),
+        )
+        for c in ledger()
+    ], problem

@@ -1,7 +1,7 @@
 """The page, live: read-only, on this machine only.
 
-A process of its own reads the store and sends what changed; the server keeps ready-made answers in
-memory and never touches a file, so that no request can reach one and none waits for the store.
+A process of its own watches the store and sends what changed; the server keeps ready-made answers
+in memory and never touches a file, so that no request can reach one and none waits for the store.
 
     /          the page, with all there was when it was last put together
     /live      the page's outline, with a mark for each run that changes when the run does
@@ -31,19 +31,19 @@ LOOK_EVERY = 1.0  # seconds between two looks at the store
 # The whole page is put together anew after this many times what that took: the page itself asks
 # for what has changed since.
 PAGE_REST = 20
-READER_PATIENCE = 600.0  # seconds for the first look
-YIELDING = 10  # how much nicer than the server the process is that reads for it
+FIRST_LOOK = 600.0  # seconds at most
+NICENESS = 10  # of the watching process, at least: the server comes first
 
 
-class News(msgspec.Struct, frozen=True):
-    """What the reading process sends: new answers by path, and the paths that are gone."""
+class Update(msgspec.Struct, frozen=True):
+    """What the watching process sends: new answers by path, and the paths that are gone."""
 
     answers: dict[str, Resource]
     gone: tuple[str, ...] = ()
 
 
-class Newsroom:
-    """Turns looks at a store into news."""
+class Watcher:
+    """Finds what has changed in a store since the last look."""
 
     def __init__(self, store: Store) -> None:
         self.reader = Reader(store)
@@ -51,22 +51,22 @@ class Newsroom:
         self.outline = b""
         self.next_page = 0.0
 
-    def look(self) -> News:
-        """What has changed since the last look."""
+    def look(self) -> Update:
         page = self.reader.page()
-        marks, outline = page.outline.marks, msgspec.json.encode(page.outline)
-        changed = [key for key, mark in marks.items() if self.marks.get(key) != mark]
-        gone = tuple(_path(key) for key in self.marks if key not in marks)
+        before, self.marks = self.marks, page.outline.marks
+        changed = [key for key, mark in self.marks.items() if before.get(key) != mark]
+        gone = tuple(_path(key) for key in before if key not in self.marks)
         answers = {_path(key): _run(page, key) for key in changed}
+        outline = msgspec.json.encode(page.outline)
         if outline != self.outline:
+            self.outline = outline
             answers["/live"] = resource("application/json", outline)
-        if time.monotonic() >= self.next_page:
-            began = time.monotonic()
+        began = time.monotonic()
+        if began >= self.next_page:
             body = render(page, live=True).encode()
             answers["/"] = resource("text/html; charset=utf-8", body)
             self.next_page = time.monotonic() + PAGE_REST * (time.monotonic() - began)
-        self.marks, self.outline = marks, outline
-        return News(answers, gone)
+        return Update(answers, gone)
 
 
 def _path(key: str) -> str:
@@ -79,63 +79,60 @@ def _run(page: Page, key: str) -> Resource:
     return resource("application/json", msgspec.json.encode(found))
 
 
-def report_news(root: Path, pipe: Connection) -> None:
-    """The reading process: looks at the store until the server is gone."""
-    parent, patient = os.getppid(), False
-    room = Newsroom(Store.open(root))
+def watch(root: Path, pipe: Connection) -> None:
+    """The watching process: looks at the store until the server is gone."""
+    server, watcher = os.getppid(), Watcher(Store.open(root))
     # Ctrl-C in a terminal reaches this process too; the server ends it.
     with contextlib.suppress(KeyboardInterrupt, BrokenPipeError):
-        while os.getppid() == parent:
+        while os.getppid() == server:
             # A store that cannot be read now may be readable at the next look.
             with contextlib.suppress(StoreError):
-                news = room.look()
-                if news.answers or news.gone:
-                    pipe.send(news)
-                # Somebody waits for the first page; nobody for the next look.
-                if not patient:
-                    os.nice(YIELDING)
-                    patient = True
+                update = watcher.look()
+                if update.answers or update.gone:
+                    pipe.send(update)
+                # Somebody waits for the first page, nobody for the next look.
+                os.nice(max(0, NICENESS - os.nice(0)))
             time.sleep(LOOK_EVERY)
 
 
 @contextlib.contextmanager
 def serving(root: Path, port: int) -> Iterator[Server]:
     """A server of the store at `root`, answering in threads of its own; ended with the block."""
-    Store.open(root)  # refuses with a sentence what the reading process could only die of
+    Store.open(root)  # refuses with a sentence what the watching process could only die of
     server = Server(port, f"{policy(live=True)}; frame-ancestors 'none'")
     here, there = multiprocessing.Pipe(duplex=False)
     # Spawned, not forked: JAX's threads do not survive a fork.
     spawned = multiprocessing.get_context("spawn")
-    reader = spawned.Process(target=report_news, args=(root, there), daemon=True)
+    watcher = spawned.Process(target=watch, args=(root, there), daemon=True)
     try:
-        reader.start()
+        watcher.start()
         there.close()
-        take(_first_news(here), server)
+        _apply(_first_update(here), server)
         threading.Thread(target=_follow, args=(here, server), daemon=True).start()
         with server.answering():
             yield server
     finally:
-        server.close()
-        reader.terminate()
-        reader.join()
+        server.server_close()
+        watcher.terminate()
+        watcher.join()
 
 
-def take(news: News, server: Server) -> None:
-    for path in news.gone:
+def _apply(update: Update, server: Server) -> None:
+    for path in update.gone:
         server.found.pop(path, None)
-    server.found.update(news.answers)
+    server.found.update(update.answers)
 
 
-def _first_news(pipe: Connection) -> News:
+def _first_update(pipe: Connection) -> Update:
     with contextlib.suppress(EOFError):
-        if pipe.poll(READER_PATIENCE):
+        if pipe.poll(FIRST_LOOK):
             return pipe.recv()
     raise FlattestError("The process that reads the store ended; `flattest report` may say why.")
 
 
 def _follow(pipe: Connection, server: Server) -> None:
-    """Take the news as they come; once there are none to come, the page is told by a 404."""
+    """Apply updates as they come; after the last one, `/live` is not found, which the page says."""
     with contextlib.suppress(EOFError, OSError):
         while True:
-            take(pipe.recv(), server)
-    take(News({}, gone=("/live",)), server)
+            _apply(pipe.recv(), server)
+    _apply(Update({}, gone=("/live",)), server)

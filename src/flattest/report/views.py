@@ -29,51 +29,36 @@ class RunView(msgspec.Struct, frozen=True):
     sentence: str
     progress: float
     seconds: float
-    machine: str
-    kind: str
-    series: dict[str, Any]
+    machine: str = ""
+    kind: str = ""
+    series: dict[str, Any] = {}
 
 
 def view_of(run: StoredRun, points: int, digits: int) -> RunView:
     """The run with at most `points` entries of each of its curves, to so many digits.
 
-    A stranger's run may be damaged in ways that nobody thought of. Whatever goes wrong with it is
-    shown in its place, and the others are none the worse.
+    A stranger's run may be damaged in ways that nobody thought of. Whatever is wrong with it is
+    shown in its place, and the others are shown as ever.
     """
+    view = RunView(
+        run.key, run.label, run.seed, run.status, run.sentence, run.progress, run.seconds
+    )
+    if run.status == "broken":
+        return view
     try:
-        kind = str(run.task().get("type", "")) if run.status != "broken" else ""
-        found = run.series() if run.status != "broken" else {}
-        series = drawn(kind, found, points, digits)
-        return _run_view(run, run.status, run.sentence, _machine(run), kind, series)
+        kind, found = str(run.task().get("type", "")), run.series()
+        series = KINDS.get(kind, _anything)(found, points, digits) if found else {}
+        return msgspec.structs.replace(view, machine=_machine(run), kind=kind, series=series)
+    except FlattestError as error:
+        sentence = str(error)
     except Exception as error:
-        return _run_view(run, "broken", _reason(error), "", "", {})
-
-
-def _run_view(run: StoredRun, status: str, sentence: str, machine: str, kind: str, series: Any):
-    numbers = (run.progress, run.seconds)
-    return RunView(run.key, run.label, run.seed, status, sentence, *numbers, machine, kind, series)
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, FlattestError):
-        return str(error)
-    return f"Its files are not those of such a run: {type(error).__name__}: {error}."
+        sentence = f"Its files are not those of such a run: {type(error).__name__}: {error}."
+    return msgspec.structs.replace(view, status="broken", sentence=sentence)
 
 
 def _machine(run: StoredRun) -> str:
-    if run.status in ("pending", "broken"):
-        return ""
-    made = run.provenance()
+    made = None if run.status == "pending" else run.provenance()
     return "" if made is None else f"{made.machine}, {made.cores} cores"
-
-
-def drawn(kind: str, found: Series, points: int, digits: int) -> dict[str, Any]:
-    """What the page needs of a run's series."""
-    if not found:
-        return {}
-    if kind == "training":
-        return _training(found, points, digits)
-    return KINDS.get(kind, _anything)(found, points)
 
 
 def _training(found: Series, points: int, digits: int) -> dict[str, Any]:
@@ -81,12 +66,12 @@ def _training(found: Series, points: int, digits: int) -> dict[str, Any]:
     kept = {name: found[name] for name in CURVES if name in found}
     for name, values in kept.items():
         if values.shape != (length,):
-            raise FlattestError(f"Its series {name!r} has not one number for each logged epoch.")
-    # Epochs are whole numbers, told apart to six digits.
+            raise FlattestError(f"Its series {name!r} does not have one number per logged epoch.")
+    # Epochs are whole numbers, which six digits tell apart.
     return {n: rounded(thinned(v, points), 6 if n == "epoch" else digits) for n, v in kept.items()}
 
 
-def _two_step_sizes(found: Series, points: int) -> dict[str, Any]:
+def _two_step_sizes(found: Series, points: int, digits: int) -> dict[str, Any]:
     curves = ("train_loss", "sharpness_trace")
     return {
         "lr": rounded(found["lr"]),
@@ -96,7 +81,7 @@ def _two_step_sizes(found: Series, points: int) -> dict[str, Any]:
     }
 
 
-def _sweep(found: Series, points: int) -> dict[str, Any]:
+def _sweep(found: Series, points: int, digits: int) -> dict[str, Any]:
     names = ("lr", "sharpness", "flattest", "bound", "threshold", "variation")
     counted = np.flatnonzero(~np.isnan(found["sharpness"]))
     return {name: rounded(found[name]) for name in names} | _functions(
@@ -132,13 +117,15 @@ def _function(found: Series, run: int) -> dict[str, Any]:
     }
 
 
-def _anything(found: Series, points: int) -> dict[str, Any]:
-    """Small arrays whole, whatever they are."""
-    small = {n: np.asarray(v, float) for n, v in found.items() if v.size <= OTHER_NUMBERS_AT_MOST}
+def _anything(found: Series, points: int, digits: int) -> dict[str, Any]:
+    """Of a task that has no picture of its own: the small arrays, whole."""
+    small = {name: v for name, v in found.items() if v.size <= OTHER_NUMBERS_AT_MOST}
     return {name: rounded(np.atleast_1d(values)) for name, values in small.items()}
 
 
-KINDS: dict[str, Callable[[Series, int], dict[str, Any]]] = {
+# What the page needs of a run's series, by the tag of its task.
+KINDS: dict[str, Callable[[Series, int, int], dict[str, Any]]] = {
+    "training": _training,
     "mulayoff2021/two-step-sizes": _two_step_sizes,
     "mulayoff2021/step-size-sweep": _sweep,
 }

@@ -101,11 +101,11 @@ function explore(box, picture, points, frame, zoom) {
     return [within((event.clientX - edges.left) * wide, frame.start, frame.end), within((event.clientY - edges.top) * high, frame.head, frame.foot)];
   };
   const hide = () => { tip.hidden = true; ring.setAttribute("visibility", "hidden"); };
-  const tell = ([x, y]) => {
+  const showValues = ([x, y]) => {
     const found = nearest(points, x, y);
     if (!found) return hide();
     place(ring, { cx: found.x, cy: found.y, visibility: "visible" });
-    tip.replaceChildren(...told(found).map((text) => make("div", {}, text)));
+    tip.replaceChildren(...valuesOf(found).map((text) => make("div", {}, text)));
     tip.hidden = false;
     const share = 100 / frame.width, leftwards = found.x > frame.width / 2;
     tip.style.left = leftwards ? "auto" : `${(found.x + 10) * share}%`;
@@ -114,13 +114,13 @@ function explore(box, picture, points, frame, zoom) {
   };
   const span = ([x, y]) => ({ x: Math.min(x, from[0]), y: Math.min(y, from[1]), width: Math.abs(x - from[0]), height: Math.abs(y - from[1]) });
   picture.addEventListener("pointerdown", (event) => {
-    if (event.pointerType === "touch") return tell(at(event));
+    if (event.pointerType === "touch") return showValues(at(event));
     if (event.button !== 0) return;
     from = at(event);
     picture.setPointerCapture(event.pointerId);
   });
   picture.addEventListener("pointermove", (event) => {
-    if (!from) return tell(at(event));
+    if (!from) return showValues(at(event));
     hide();
     place(chosenArea, { ...span(at(event)), visibility: "visible" });
   });
@@ -135,8 +135,8 @@ function explore(box, picture, points, frame, zoom) {
   box.replaceChildren(picture, tip);
 }
 
-function told({ trace, i }) {
-  if (trace.told) return trace.told(i);
+function valuesOf({ trace, i }) {
+  if (trace.tip) return trace.tip(i);
   return [trace.name, `${shortNumber(trace.x[i])} → ${shortNumber(trace.y[i])}`];
 }
 

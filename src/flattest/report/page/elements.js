@@ -50,17 +50,17 @@ function selection(id, text, options, changed) {
 }
 
 // A slider over 0 … count − 1, which says what it stands at.
-function slider(id, text, count, otherwise, told, changed) {
+function slider(id, text, count, otherwise, label, changed) {
   const at = Math.min(choice(id, otherwise), count - 1);
   const input = make("input", { type: "range", id, min: 0, max: count - 1, step: 1 });
-  const output = make("output", { for: id }, told(at));
+  const output = make("output", { for: id }, label(at));
   input.value = at;
-  input.setAttribute("aria-valuetext", told(at));
+  input.setAttribute("aria-valuetext", label(at));
   input.addEventListener("input", () => {
     const now = Number(input.value);
     chosen.set(id, now);
-    output.textContent = told(now);
-    input.setAttribute("aria-valuetext", told(now));
+    output.textContent = label(now);
+    input.setAttribute("aria-valuetext", label(now));
     changed(now);
   });
   return make("label", { for: id }, text, input, output);

@@ -1,6 +1,6 @@
-// Okabe and Ito's palette, which colour-blind readers can tell apart.
-const COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"];
-const [BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY] = COLOURS;
+// The palette is flattest/palette.py, which the style has as variables.
+const COLOURS = ["blue", "red", "green", "purple", "orange", "sky"].map((name) => getComputedStyle(document.documentElement).getPropertyValue(`--palette-${name}`).trim());
+const [BLUE, RED, GREEN, PURPLE, ORANGE, SKY] = COLOURS;
 const INK = "currentColor";
 const PATTERNS = ["solid", "dashdot", "dot", "longdash"];
 

@@ -16,35 +16,35 @@ function glance({ outline, runs, claims: entries }) {
   return `In this store: ${parts.join(", ")}.`;
 }
 
-function table1(rows) {
+function scenarioTable({ title: name, scenarios }) {
   const head = ["Architecture", "All flattest minimizers generalize", "1-SAM generalizes", "Answer"];
-  const body = rows.map(({ title, theorem, variant, paper, answer }) => {
-    const cell = (finding, printed) => make("span", { title: finding.sentence }, mark(finding.holds), " ",
-      finding.holds !== null && finding.holds !== printed ? make("span", { class: "missed" }, "(the paper differs) ") : null,
+  const body = scenarios.map(({ title, theorem, variant, printed, answer }) => {
+    const cell = (finding, expected) => make("span", { title: finding.sentence }, mark(finding.holds), " ",
+      finding.holds !== null && finding.holds !== expected ? make("span", { class: "missed" }, "(the paper differs) ") : null,
       make("span", { class: "dim" }, finding.sentence));
     return row(head, [title, make("br"), make("span", { class: "dim" }, `${theorem}; ${variant} runs`)],
-      cell(answer.flattest_generalize, paper[0]), cell(answer.algorithm_generalizes, paper[1]), make("strong", {}, answer.scenario.replace("Scenario ", "Scenario\u00a0")));
+      cell(answer.flattest_generalize, printed[0]), cell(answer.algorithm_generalizes, printed[1]), make("strong", {}, answer.scenario.replace("Scenario ", "Scenario\u00a0")));
   });
-  return [grid(head, body, { caption: "Table 1 of wen2023 as the runs of this store have it" }),
+  return [grid(head, body, { caption: `${name} as the runs of this store have it` }),
     make("p", { class: "dim" }, "The certified lower bound holds for networks that fit the data exactly; at a positive training loss the sharpness may lie below it.")];
 }
 
 // One scenario: the sharpness falling to its certified bound, and the test error.
-function scenario(page, place) {
+function scenario(page, found) {
   const runsOf = (role) => {
-    const named = page.outline.panels.filter((p) => p.name === place.panels[role]);
-    const panel = named.find((p) => p.variant === place.variant) ?? named[0];
+    const named = page.outline.panels.filter((p) => p.name === found.panels[role]);
+    const panel = named.find((p) => p.variant === found.variant) ?? named[0];
     return (panel?.runs ?? []).map((key) => page.runs[key]);
   };
   const groups = [["1-SAM", runsOf("algorithm")], ["gradient descent", runsOf("baseline")]].filter(([, runs]) => runs.length);
   if (!groups.some(([, runs]) => runs.some((run) => run.series.epoch))) {
-    return make("section", { class: "card" }, make("h3", {}, place.title), make("p", { class: "dim" }, "No curves yet."));
+    return make("section", { class: "card" }, make("h3", {}, found.title), make("p", { class: "dim" }, "No curves yet."));
   }
   const draw = (series, title, log) => plot({
-    id: `front-${place.title}-${series}`, title, traces: () => epochs(groups, series), axes: () => ({ x: EPOCH, y: { log } }),
+    id: `front-${found.title}-${series}`, title, traces: () => epochs(groups, series), axes: () => ({ x: EPOCH, y: { log } }),
   });
-  return make("section", { class: "card" }, make("h3", {}, place.title),
-    make("p", { class: "meaning" }, make("strong", {}, `${place.answer.scenario}. `), SCENARIOS[place.answer.scenario]),
+  return make("section", { class: "card" }, make("h3", {}, found.title),
+    make("p", { class: "meaning" }, make("strong", {}, `${found.answer.scenario}. `), SCENARIOS[found.answer.scenario]),
     draw("sharpness", "Sharpness Tr ∇²L", true), draw("test_error", "Test error", false));
 }
 

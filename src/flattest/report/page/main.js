@@ -1,29 +1,18 @@
-const PAPERS = {
-  wen2023: "Wen, Li, Ma: Sharpness Minimization Algorithms Do Not Only Minimize Sharpness To Achieve Better Generalization, NeurIPS 2023",
-  vardhan2026: "Vardhan, Taheri, Mazumdar: Flatness and Generalization: Learning Multi-Index Models with Homogeneous Neural Networks, arXiv 2606.04429",
-  mulayoff2021: "Mulayoff, Michaeli, Soudry: The Implicit Bias of Minima Stability: A View from Function Space, NeurIPS 2021",
-};
-const ORDER = Object.keys(PAPERS);
-
 // The sections in order: id, title, what it shows, and what it depends on.
 function sections(page) {
   const { outline, runs, networks: insides } = page;
   const marked = (keys) => keys.map((key) => outline.marks[key]);
-  const tableRuns = outline.panels.filter((panel) => panel.paper === "table1").flatMap((panel) => panel.runs);
-  const work = atWork(page), inner = Object.keys(insides);
-  const rank = (paper) => (ORDER.includes(paper) ? ORDER.indexOf(paper) : ORDER.length);
-  const papers = [...new Set(outline.panels.map((panel) => panel.paper))].filter((paper) => paper !== "table1").sort((a, b) => rank(a) - rank(b));
   const panelsOf = (paper) => outline.panels.filter((panel) => panel.paper === paper);
+  const runsOf = (paper) => panelsOf(paper).flatMap((panel) => panel.runs);
   const cards = (paper) => panelsOf(paper).map((panel) => ({ signature: [panel, marked(panel.runs)], id: `${panel.name}-${panel.variant}`,
     build: () => panelCard(panel, panel.runs.map((key) => runs[key])) }));
-  const odd = outline.others.map((key) => runs[key]).filter(Boolean);
+  const work = atWork(page), inner = Object.keys(insides), odd = outline.others.map((key) => runs[key]).filter(Boolean);
   return [
     work && { id: "work", title: "At work", signature: Date.now(), build: () => work },
-    outline.table1.length && { id: "table1", title: "Table 1", signature: [outline.table1, marked(tableRuns)],
-      build: () => [table1(outline.table1), make("div", { class: "scenarios" }, outline.table1.map((place) => scenario(page, place)))] },
-    ...papers.map((paper) => ({ id: paper, title: paper, about: PAPERS[paper], cards: cards(paper) })),
+    ...outline.fronts.map((front) => ({ id: `${front.paper}-front`, title: front.title, signature: [front, marked(runsOf(front.paper))],
+      build: () => [scenarioTable(front), make("div", { class: "scenarios" }, front.scenarios.map((found) => scenario(page, found)))] })),
+    ...outline.papers.map(({ name, title }) => ({ id: name, title: name, about: title, cards: cards(name) })).filter((asked) => asked.cards.length),
     inner.length && { id: "inside", title: "Inside a network", signature: marked(inner), build: () => networks(page) },
-    panelsOf("table1").length && { id: "table1-runs", title: "Runs behind Table 1", cards: cards("table1") },
     page.claims.length && { id: "claims", title: "Claims", signature: outline.problem, build: () => claims(page.claims, outline.problem) },
     odd.length && { id: "others", title: "Other runs", signature: marked(outline.others), build: () => others(odd) },
   ].filter(Boolean);
@@ -51,7 +40,7 @@ function section(asked) {
   const element = make("section", { id: asked.id }, make("h2", {}, asked.title));
   if (asked.cards) {
     const holder = make("div");
-    element.append(...(asked.about ? [make("p", { class: "dim" }, asked.about)] : []), holder);
+    element.append(make("p", { class: "dim" }, asked.about), holder);
     fill(holder, asked.cards);
   } else {
     element.append(...[asked.build()].flat(2).filter(Boolean));
@@ -68,7 +57,7 @@ function show(page) {
   navigate(found);
   document.getElementById("glance").textContent = glance(page);
   forget(before);
-  if (!found.some(({ id }) => !["claims"].includes(id))) main.prepend(make("p", {}, "This store has no runs yet."));
+  if (!Object.keys(page.runs).length) main.prepend(make("p", {}, "This store has no runs yet."));
   if (focused && document.activeElement?.id !== focused) document.getElementById(focused)?.focus({ preventScroll: true });
 }
 
@@ -86,10 +75,10 @@ function forget(boxes) {
   }
 }
 
-// Asks the server for news; after a silence of the server, until it answers again.
+// Asks the server what has changed; where it does not answer, until it answers again.
 const POLL = 1000, AT_ONCE = 6;
 
-async function news(page, tag) {
+async function update(page, tag) {
   const answer = await fetch("live", { headers: tag ? { "If-None-Match": tag } : {}, cache: "no-store" });
   if (answer.status === 304) return tag;
   if (!answer.ok) throw new Error(`the server answered ${answer.status}`);
@@ -113,14 +102,14 @@ async function renew(page, key) {
 async function follow(page) {
   const status = document.getElementById("connection");
   for (let tag = null; ;) {
-    let said = "Live: this page follows the store.";
+    let text = "Live: this page follows the store.";
     try {
-      tag = await news(page, tag);
+      tag = await update(page, tag);
     } catch {
       tag = null;
-      said = "The server does not answer; this page shows what there was and keeps trying.";
+      text = "The server does not answer; this page shows what there was and keeps trying.";
     }
-    if (status.textContent !== said) status.textContent = said;
+    if (status.textContent !== text) status.textContent = text;
     await new Promise((wake) => setTimeout(wake, POLL));
   }
 }

@@ -1,5 +1,5 @@
 const DOES = ["generalizes", "mixed", "memorizes", "silent"];
-const DOES_COLOURS = [BLUE, SKY, VERMILION, "#888888"];
+const DOES_COLOURS = [BLUE, SKY, RED, "#888888"];
 
 // The first layer of a network at its checkpoints.
 function networks(page) {
@@ -21,20 +21,20 @@ function nameOf(run) {
 
 function network(key, page) {
   const seen = page.networks[key], moments = seen.moments, last = moments.length - 1;
-  if (seen.problem) return [make("p", { class: "missed", id: "network-told" }, seen.problem)];
+  if (seen.problem) return [make("p", { class: "missed", id: "network-summary" }, seen.problem)];
   const at = () => moments[Math.min(choice("network-epoch", last), last)];
   const weights = make("canvas", { role: "img", id: "network-weights" }), active = make("canvas", { role: "img", id: "network-active" });
-  const told = make("p", { id: "network-told", role: "status" }), table = make("div");
+  const about = make("p", { id: "network-summary", role: "status" }), table = make("div");
   const parts = partsPlot(seen, at, page.runs[key].series), points = pointsPlot(seen, at);
   const draw = () => {
     paintWeights(weights, seen, at());
     paintActive(active, seen, at());
-    told.textContent = summary(seen, at());
+    about.textContent = summary(seen, at());
     table.replaceChildren(largest(at()));
   };
   const move = slider("network-epoch", "checkpoint", moments.length, last, (i) => `epoch ${moments[i].epoch}`, () => { draw(); parts.redraw(); points.redraw(); });
   draw();
-  return [make("div", { class: "controls" }, move), told, legend(),
+  return [make("div", { class: "controls" }, move), about, legend(),
     make("div", { class: "pictures" },
       make("figure", {}, weights, make("figcaption", { class: "dim" }, `W1: ${seen.neurons} neurons (rows, the strip on the left says what they do) × ${seen.inputs} inputs; blue positive, orange negative`)),
       make("figure", {}, active, make("figcaption", { class: "dim" }, `Active (dark) on the training points: the same rows × ${seen.points} points, ${seen.relevant ? "by the signs of x[1] and x[2]" : "by label"}`)),
@@ -50,7 +50,7 @@ function legend() {
   }));
 }
 
-function summary({ width }, { epoch, counts, shares, points_a_neuron: points }) {
+function summary({ width }, { epoch, counts, shares, points_per_neuron: points }) {
   const parts = DOES.map((name, i) => (counts[i] ? `${counts[i]} ${name} (${(100 * shares[i]).toFixed(0)} % of the output)` : null)).filter(Boolean);
   return `Epoch ${epoch}: of ${width} neurons ${parts.join(", ")}; a neuron serves ${points.toFixed(1)} training points on average.`;
 }
@@ -104,9 +104,9 @@ function partsPlot(seen, at, { epoch, test_error: error }) {
 
 function pointsPlot(seen, at) {
   return plot({
-    id: "network-points", title: "Training points a neuron serves",
-    traces: () => [line("points", seen.moments.map(fromOne), seen.moments.map((m) => m.points_a_neuron), GREEN, { dots: true }),
-      here(at(), Math.max(...seen.moments.map((m) => m.points_a_neuron)))],
+    id: "network-points", title: "Training points per neuron",
+    traces: () => [line("points", seen.moments.map(fromOne), seen.moments.map((m) => m.points_per_neuron), GREEN, { dots: true }),
+      here(at(), Math.max(...seen.moments.map((m) => m.points_per_neuron)))],
     axes: () => ({ x: EPOCH, y: { fromZero: true } }), legend: () => [],
   });
 }

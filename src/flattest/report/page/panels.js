@@ -17,7 +17,7 @@ function epochs(groups, series) {
 
 function each(name, runs, series, colour, dash) {
   return runs.map((run, i) => line(i === 0 ? name : `${name}, seed ${run.seed}`, run.series.epoch, run.series[series], colour,
-    { dash, key: i === 0, told: (k) => [`${name}, seed ${run.seed}`, `epoch ${run.series.epoch[k]}`, shortNumber(run.series[series][k])] }));
+    { dash, key: i === 0, tip: (k) => [`${name}, seed ${run.seed}`, `epoch ${run.series.epoch[k]}`, shortNumber(run.series[series][k])] }));
 }
 
 function band(name, runs, series, colour) {
@@ -87,7 +87,7 @@ function scatterPanel(id, runs) {
 function correlated({ seed, series }, x, y) {
   return dots(`seed ${seed}`, series[x], series[y], BLUE, {
     colours: series.correlation.map(correlationColour),
-    told: (i) => [`seed ${seed}, ρ = ${shortNumber(series.correlation[i])}`, `flatness ${shortNumber(series[x][i])}`, `loss ${shortNumber(series[y][i])}`],
+    tip: (i) => [`seed ${seed}, ρ = ${shortNumber(series.correlation[i])}`, `flatness ${shortNumber(series[x][i])}`, `loss ${shortNumber(series[y][i])}`],
   });
 }
 
@@ -109,7 +109,7 @@ function scalingPanel(id, runs) {
   const { shown, controls } = seeds(id, runs, () => box.redraw());
   const box = plot({
     id: `${id}-scaling`, title: "‖a‖ₚᵖ of the flattest interpolator",
-    traces: () => shown().flatMap((run, i) => [["good", BLUE], ["bad", VERMILION]].map(([name, colour], j) =>
+    traces: () => shown().flatMap((run, i) => [["good", BLUE], ["bad", RED]].map(([name, colour], j) =>
       line(`${name} inner weights, n^${power(run.series.n, run.series[name])}`, run.series.n, run.series[name], colour,
         { dots: true, dash: PATTERNS[j], key: i === 0 }))),
     axes: () => ({ x: { title: "n", log: true }, y: { log: true } }),
@@ -139,18 +139,31 @@ function circle(angles, half) {
   svg.append(shape("circle", { r: 1, fill: "none", stroke: "currentColor", "stroke-width": 0.01 }));
   angles.forEach((a, i) => {
     svg.append(shape("path", { d: `M ${at(a - half[i])} A 1 1 0 0 0 ${at(a + half[i])}`, fill: "none", stroke: BLUE, "stroke-width": 0.1, opacity: 0.6 }));
-    svg.append(shape("circle", { cx: Math.cos(a), cy: -Math.sin(a), r: 0.03, fill: VERMILION }));
+    svg.append(shape("circle", { cx: Math.cos(a), cy: -Math.sin(a), r: 0.03, fill: RED }));
   });
   return svg;
 }
 
-// Anything else: its numbers.
+// A task whose tag has no panel of its own: its numbers, and its series against their index.
 function numbersPanel(id, runs) {
   const usable = runs.filter((run) => Object.keys(run.series).length);
   if (!usable.length) return [];
-  const names = [...new Set(usable.flatMap((run) => Object.keys(run.series)))].filter((name) => usable.every((run) => run.series[name]?.length === 1)).slice(0, 10);
-  const head = ["seed", ...names];
-  return [grid(head, usable.slice(0, 50).map((run) => row(head, String(run.seed), ...names.map((name) => shortNumber(run.series[name][0])))))];
+  const names = [...new Set(usable.flatMap((run) => Object.keys(run.series)))].slice(0, 10), head = ["seed", ...names];
+  const curves = names.filter((name) => usable.every(({ series }) => series[name]?.length > 1 && !series[name].some(Array.isArray)));
+  return [grid(head, usable.slice(0, 50).map((run) => row(head, String(run.seed), ...names.map((name) => atAGlance(run.series[name]))))),
+    make("div", { class: "curves" }, curves.map((name) => numbersPlot(`${id}-${name}`, name, usable.slice(0, MANY))))];
+}
+
+function atAGlance(values = []) {
+  const flat = values.flat(Infinity);
+  return flat.length < 2 ? shortNumber(flat[0]) : `${shortNumber(flat[0])} … ${shortNumber(flat.at(-1))} (${flat.length} numbers)`;
+}
+
+function numbersPlot(id, name, runs) {
+  return plot({
+    id, title: name, axes: () => ({ x: { title: "index" }, y: {} }),
+    traces: () => runs.map(({ seed, series }, i) => line(`seed ${seed}`, [...series[name].keys()], series[name], COLOURS[i % COLOURS.length])),
+  });
 }
 
 const PANELS = {

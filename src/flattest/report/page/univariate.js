@@ -60,7 +60,7 @@ function sweepPanel(id, runs) {
 }
 
 function sweepPlot(id, series, place) {
-  const curves = [["sharpness", "λ_max", VERMILION], ["flattest", "flattest implementation", BLUE], ["bound", "1 + 2∫|f″|g", GREEN]];
+  const curves = [["sharpness", "λ_max", RED], ["flattest", "flattest implementation", BLUE], ["bound", "1 + 2∫|f″|g", GREEN]];
   return plot({
     id: `${id}-sweep`, title: "λ_max, its bound and 2/η",
     traces: () => [line("2/η", series().lr, series().threshold, INK, { dash: "dash" }),
