@@ -69,10 +69,10 @@ class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
         """Do the work, telling `place` of progress and resuming from what is in its scratch."""
         raise NotImplementedError
 
-    def measures(self, series: Mapping[str, np.ndarray]) -> Mapping[str, float]:
-        """What a summary tells of one seed's series, by column; NaN where it has no meaning.
+    def columns(self, series: Mapping[str, np.ndarray]) -> Mapping[str, float]:
+        """The columns of a summary for one seed's series, by name; NaN where one has no meaning.
 
-        Where a task names nothing, the ends of the series of training are told.
+        Where a task names none, they are the last tenths of the series of training.
         """
         return {}
 

@@ -7,6 +7,7 @@ variable FLATTEST_PAPERS is a paper; a study is a paper of our own. Of its modul
     experiments.py    defines `EXPERIMENTS`, a tuple of `Experiment`,
     figures.py        defines `FIGURES`: for each experiment's name its figures by name,
     claims.py         (or a package `claims`) registers claims by `@claim`,
+    results.json      keeps what `flattest summary --json` said of its runs at full scale,
 
 all but the first where it has any. Nothing else is edited to add one.
 """
@@ -39,6 +40,10 @@ class Paper(msgspec.Struct, frozen=True):
     title: str
     kind: Literal["paper", "study"]
     package: str
+
+    @property
+    def folder(self) -> Path:
+        return Path(str(importlib.import_module(self.package).__file__)).parent
 
     def module(self, name: str) -> ModuleType | None:
         """Its module or package of that name, None where it has none."""

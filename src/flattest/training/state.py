@@ -11,6 +11,8 @@ from flattest.problem.models import Model
 
 # Part of every run's key. Raise it when a change of the code changes the numbers of a run.
 ENGINE_VERSION = 2
+# Versions before it whose numbers are the same, bit for bit.
+SAME_NUMBERS = (2,)
 
 Halt = Literal["stopped", "diverged"]
 

@@ -94,7 +94,7 @@ class Descending(Computed, frozen=True):
     def rest(self, lr: float) -> Phase:
         return gd(lr, steps=self.steps, stop_loss=self.rest_loss)
 
-    def measures(self, series: Mapping[str, np.ndarray]) -> Mapping[str, float]:
+    def columns(self, series: Mapping[str, np.ndarray]) -> Mapping[str, float]:
         """What became of the runs, and the largest excess of every λ_max over 2/η in per cent."""
         counted, converged = np.isfinite(series["sharpness"]), series["converged"] == 1
         knots = series["knots_on_data"]
@@ -193,10 +193,10 @@ class StepSizeSweep(Descending, frozen=True, tag="mulayoff2021/step-size-sweep")
         )
         return measured(self, self.model, found, data, lr)
 
-    def measures(self, series: Mapping[str, np.ndarray]) -> Mapping[str, float]:
+    def columns(self, series: Mapping[str, np.ndarray]) -> Mapping[str, float]:
         sharpness, variation = series["counted_sharpness"], series["counted_variation"]
         return {
-            **super().measures(series),
+            **super().columns(series),
             "sharpness ↔ 2/η": rank_correlation(series["counted_threshold"], sharpness),
             "∫abs(f″)g ↔ 2/η": rank_correlation(series["counted_threshold"], variation),
         }

@@ -9,11 +9,9 @@ from matplotlib.patches import Polygon
 
 from flattest.errors import FlattestError
 from flattest.experiments.training import Training
+from flattest.palette import BLUE, GREEN, INK, RED
 from flattest.papers.wen2023.experiments import EXPERIMENTS
 from flattest.training.run import Run
-
-# Okabe and Ito's palette.
-BLUE, ORANGE, GREEN, INK = "#0072B2", "#D55E00", "#009E73", "#333333"
 
 
 def curves(results: Sequence[Run]) -> Figure:
@@ -21,7 +19,7 @@ def curves(results: Sequence[Run]) -> Figure:
     drawn = Figure(figsize=(9, 3.2), layout="constrained")
     errors, sharpness = drawn.subplots(1, 2)
     band(errors, results, "test_error", BLUE, "test error")
-    band(errors, results, "train_error", ORANGE, "train error")
+    band(errors, results, "train_error", RED, "train error")
     errors.set(xscale="log", xlabel="epoch", ylabel="zero-one error", ylim=(-0.02, 0.6))
     errors.legend(frameon=False)
     band(sharpness, results, "sharpness", GREEN, "Tr ∇²L")
@@ -90,7 +88,7 @@ def _draw_circle(ax: Axes, angles: np.ndarray, half: np.ndarray) -> None:
         arc = np.linspace(angle - width, angle + width, 60)
         cap = np.column_stack([np.cos(arc), np.sin(arc)])
         ax.add_patch(Polygon(cap, color=BLUE, alpha=0.4, lw=0))
-    ax.plot(np.cos(angles), np.sin(angles), "o", color=ORANGE, ms=4)
+    ax.plot(np.cos(angles), np.sin(angles), "o", color=RED, ms=4)
     ax.set_aspect("equal")
     ax.axis("off")
 
