@@ -33,7 +33,7 @@ from flattest.lab.scenario import Answer, answer
 from flattest.report import write_page
 from flattest.runs.run import run_experiments
 from flattest.runs.store import Store
-from flattest.studies.table1.experiments import ROWS, Row, roles
+from flattest.studies.table1.experiments import ARCHITECTURES, Architecture, roles
 
 
 def command(
@@ -46,9 +46,10 @@ def command(
 ) -> int:
     variant: VariantName = "full" if full else "quick"
     store = Store.create(folder)
-    every = [e for row in ROWS for e in roles(row).values()]
+    rows = list(ARCHITECTURES.values())
+    every = [e for row in rows for e in roles(row).values()]
     run_experiments(every, variant, store, None, workers, scheduler)
-    answers = [answer(getattr(row, variant), roles(row), variant, store) for row in ROWS]
+    answers = [answer(getattr(row, variant), roles(row), variant, store) for row in rows]
     write_page(store, page)
     if as_json:
         print_json(answers)
@@ -59,10 +60,10 @@ def command(
             " are on smaller ones."
         )
         console().print(f"The page with the curves: {page.absolute().as_uri()}")
-    return 0 if all(map(as_printed, ROWS, answers)) else 1
+    return 0 if all(map(as_printed, rows, answers)) else 1
 
 
-def as_printed(row: Row, found: Answer) -> bool:
+def as_printed(row: Architecture, found: Answer) -> bool:
     """Whether both cells are those of the paper."""
     return (found.flattest_generalize.holds, found.algorithm_generalizes.holds) == row.paper
 
@@ -73,7 +74,7 @@ def table(answers: list[Answer]) -> Table:
     shown.add_column("All flattest minimizers generalize")
     shown.add_column("1-SAM generalizes")
     shown.add_column("")
-    for row, found in zip(ROWS, answers, strict=True):
+    for row, found in zip(ARCHITECTURES.values(), answers, strict=True):
         shown.add_row(
             f"{row.title}\n[dim]{row.theorem}[/]",
             cell(found.flattest_generalize),

@@ -69,7 +69,10 @@ class Summary(msgspec.Struct, frozen=True):
         for found in self.verdicts:
             if found.statement == expected.quantity:
                 return msgspec.structs.replace(found, seeds=self.seeds)
-        raise FlattestError(f"The summary of {self.experiment} does not have {expected.quantity}.")
+        raise FlattestError(
+            f"The summary of {self.experiment} does not have {expected.quantity}; "
+            "it was made before that was expected."
+        )
 
 
 def summarize(

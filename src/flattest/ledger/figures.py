@@ -38,8 +38,8 @@ class Basis(NamedTuple):
 def basis(name: str, store: Store | None = None) -> Basis:
     """The summary of the experiment's runs."""
     e = experiment(name)
-    for variant in _telling(e) if store else ():
-        for summary in summarize([e], variant, store):
+    for variant in _telling(e):
+        for summary in summarize([e], variant, store) if store else ():
             return Basis(summary, "the store")
     for found in committed():
         s = found.summary

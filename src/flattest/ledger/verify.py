@@ -83,7 +83,7 @@ def verify(
 
 
 def _check_all(ids: list[str], root: Path | None) -> list[LedgerRow]:
-    store = root and Store.open(root)
+    store = Store.open(root) if root else None
     return [check(get(id), store) for id in ids]
 
 

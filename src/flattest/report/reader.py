@@ -12,14 +12,14 @@ import msgspec
 from flattest.experiments.experiment import Experiment, VariantName
 from flattest.experiments.keys import run_key
 from flattest.experiments.registry import experiments
-from flattest.lab.scenario import Answer, Finding, answer
+from flattest.lab.scenario import Answer, Finding, answer, mean_error
 from flattest.ledger.claim import ledger
 from flattest.ledger.kept import Checked, saved
 from flattest.report.networks import NetworkView, inside
 from flattest.report.views import CURVES, RunView, view_of
 from flattest.runs.results import assess
 from flattest.runs.store import Store, StoredRun
-from flattest.studies.table1.experiments import ROWS, Row, roles
+from flattest.studies.table1.experiments import ARCHITECTURES, Architecture, roles
 
 # What the page keeps in all, so that it stays below 8 MB however many runs the store has.
 NUMBERS_AT_MOST = 2_000_000
@@ -166,7 +166,7 @@ class Reader:
         """The rows whose runs the store has, at the larger scale where it has both."""
         by_name = {(panel.name, panel.variant): panel for panel in panels}
         found = []
-        for row in ROWS:
+        for row in ARCHITECTURES.values():
             names = {role: e.name for role, e in roles(row).items()}
             for variant in ("full", "quick"):
                 if all((name, variant) in by_name for name in names.values()):
@@ -303,12 +303,12 @@ def _verdicts(e: Experiment, variant: VariantName, store: Store) -> list[Verdict
     ]
 
 
-def _row(row: Row, variant: VariantName, names: dict[str, str], store: Store) -> Table1Row:
+def _row(row: Architecture, variant: VariantName, names: dict[str, str], store: Store) -> Table1Row:
     setup = row.full if variant == "full" else row.quick
     try:
         found = answer(setup, roles(row), variant, store)
     except Exception as error:
-        unknown = Finding(None, 1.0, 0.0, 1.0, f"Cannot be judged: {error}")
+        unknown = Finding(None, mean_error([], setup.generalizes), f"Cannot be judged: {error}")
         found = Answer(setup.name, "undetermined", unknown, unknown)
     return Table1Row(row.title, row.theorem, variant, row.paper, found, names)
 

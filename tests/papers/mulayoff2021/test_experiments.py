@@ -5,15 +5,13 @@ import msgspec
 import numpy as np
 import pytest
 
+from flattest.papers.mulayoff2021.descents import Minimum, measured, minimum
 from flattest.papers.mulayoff2021.experiments import (
     QUICK_SWEEP,
     SLACK,
     STABLE,
     STABLE_ON_AVERAGE,
     InitMagnitudes,
-    Minimum,
-    measured,
-    minimum,
     scaled_network,
     spread_below_threshold,
 )

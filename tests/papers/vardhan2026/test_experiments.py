@@ -2,23 +2,20 @@
 
 from dataclasses import replace
 
-import msgspec
 import numpy as np
 import pytest
 
+from flattest.experiments.registry import papers
 from flattest.flatness.interpolators import flattest_interpolator
-from flattest.lab.summary import Summary
-from flattest.papers.vardhan2026 import experiments as vardhan2026
-from flattest.papers.vardhan2026.experiments import (
-    EXPERIMENTS,
-    Scaling,
-    Scatter,
-    flattest_outer_weights,
-)
+from flattest.lab.summary import read_summaries
+from flattest.ledger.figures import RESULTS
+from flattest.papers.vardhan2026 import interpolation
+from flattest.papers.vardhan2026.experiments import EXPERIMENTS, EXPONENTS, Scaling, Scatter
+from flattest.papers.vardhan2026.interpolation import flattest_outer_weights
 from flattest.problem.data import SumOfSingleIndex
 from flattest.problem.multi_index import inner_weights
+from flattest.rescaling.two_layer import norm_exponent
 from flattest.training.run import Run
-from support.places import ROOT
 
 SMALL = Scatter(
     distribution=SumOfSingleIndex(12, 3, "relu", 0.1),
@@ -76,7 +73,7 @@ def leave_unsolved(monkeypatch, status, weighted):
         a = np.full_like(found.a, np.nan) if status == "infeasible" else found.a
         return found if weighted == (weights is None) else replace(found, a=a, status=status)
 
-    monkeypatch.setattr(vardhan2026, "flattest_outer_weights", unsolved)
+    monkeypatch.setattr(interpolation, "flattest_outer_weights", unsolved)
 
 
 @pytest.mark.parametrize("status", ["infeasible", "ill-conditioned"])
@@ -140,8 +137,7 @@ def test_a_summary_of_the_scaling_laws_tells_the_exponents():
 
 def test_the_committed_results_are_those_of_the_specs():
     """The file is what `flattest summary 'vardhan2026/*' --full --json` printed."""
-    path = ROOT / "docs" / "results" / "vardhan2026.json"
-    results = msgspec.json.decode(path.read_bytes(), type=list[Summary])
+    results = read_summaries(papers()["vardhan2026"].folder / RESULTS)
     specs = [(e.name, e.statement, e.notes, e.full.seeds) for e in EXPERIMENTS]
     assert [(s.experiment, s.statement, s.notes, s.seeds) for s in results] == specs
     assert all(s.met for s in results)
@@ -178,3 +174,7 @@ def test_quick_variants_meet_their_expectations(panel):
     variant = next(e for e in EXPERIMENTS if e.panel == panel).quick
     results = [Run(seed=0, status="finished", series=variant.task.compute(0))]
     assert all(expectation.verdict(results).holds for expectation in variant.expectations)
+
+
+def test_the_exponents_of_the_scaling_laws_are_those_of_lemma_1():
+    assert all(norm_exponent(name) == pytest.approx(p) for name, p in EXPONENTS.items())

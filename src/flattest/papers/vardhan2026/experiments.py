@@ -149,8 +149,9 @@ class Dimensions(Computed, frozen=True, tag="vardhan2026/dimensions"):
         }
 
     def columns(self, series: Mapping[str, np.ndarray]) -> Mapping[str, float]:
-        links = {f"flatness ↔ loss, d = {d}": series[f"connection_d{d}"] for d in self.dimensions}
-        return links | {"fall": series["fall"], "least loss": np.min(series["least_loss"])}
+        links = {f"flatness ↔ loss, d = {d}": f"connection_d{d}" for d in self.dimensions}
+        ends = {column: float(series[name]) for column, name in (links | {"fall": "fall"}).items()}
+        return ends | {"least loss": float(np.min(series["least_loss"]))}
 
     def _scatter(self, d: int) -> Scatter:
         return Scatter(

@@ -70,7 +70,9 @@ def scaling(results: Sequence[Run]) -> Figure:
     return drawn
 
 
-DRAWN = {Scatter: scatter, Scaling: scaling}
 FIGURES = {
-    e.name: {e.panel: DRAWN[type(e.full.task)]} for e in EXPERIMENTS if type(e.full.task) in DRAWN
+    e.name: {e.panel: draw}
+    for e in EXPERIMENTS
+    for kind, draw in ((Scatter, scatter), (Scaling, scaling))
+    if isinstance(e.full.task, kind)
 }

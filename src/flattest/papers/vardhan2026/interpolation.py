@@ -1,4 +1,4 @@
-"""The flattest interpolators of vardhan2026 for given inner weights, and what is measured of them."""
+"""The flattest interpolators for given inner weights, and what is measured of them."""
 
 import numpy as np
 

@@ -11,6 +11,7 @@ from flattest.errors import FlattestError
 from flattest.experiments.training import Training
 from flattest.palette import BLUE, GREEN, INK, RED
 from flattest.papers.wen2023.experiments import EXPERIMENTS
+from flattest.papers.wen2023.neurons import largest_neurons
 from flattest.training.run import Run
 
 
@@ -58,12 +59,6 @@ def neurons(results: Sequence[Run]) -> Figure:
     columns.bar(np.arange(1, W1.shape[1] + 1), np.linalg.norm(W1, axis=0), color=BLUE)
     columns.set(xlabel="input", ylabel="norm of the column of W1")
     return drawn
-
-
-def largest_neurons(W1: np.ndarray, count: int = 4) -> np.ndarray:
-    """Rows (W1[1], W1[2], ‖W1[3:d]‖) of the neurons of largest norm, largest first."""
-    largest = W1[np.argsort(-np.linalg.norm(W1, axis=1))[:count]]
-    return np.column_stack([largest[:, :2], np.linalg.norm(largest[:, 2:], axis=1)])
 
 
 def memorizer_on_the_circle(results: Sequence[Run]) -> Figure:

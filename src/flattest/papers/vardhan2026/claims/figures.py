@@ -1,10 +1,9 @@
 """Section 6: Figures 2, 3 and 4, by the runs of the experiments."""
 
-from flattest.evidence import Verdict, at_least, at_most, equal
+from flattest.evidence import Verdict, at_least, at_most, equal, mean_interval
 from flattest.experiments.expectations import Expectation
 from flattest.lab.summary import Summary
 from flattest.ledger.claim import figure, provided, worst
-from flattest.papers.vardhan2026.claims.instances import mean_interval
 from flattest.papers.vardhan2026.experiments import (
     ACTIVATIONS,
     DETERMINED,
@@ -160,7 +159,10 @@ def figure_4c_corrected(found: Summary) -> Verdict:
     )
     return provided(
         at_least(mean, mean - interval[0], 0.0, note, seeds=found.seeds, interval=interval),
-        *(at_least(low, 0, 0.0, f"lower end of it at d = {d}") for d, (_, (low, _)) in links.items()),
+        *(
+            at_least(low, 0, 0.0, f"lower end of it at d = {d}")
+            for d, (_, (low, _)) in links.items()
+        ),
         at_most(links[80][1][1], 0.5, 0.0, "upper end of it at d = 80"),
         found.verdict(NO_BETTER_THAN_ZERO),
     )
