@@ -10,7 +10,7 @@ import flattest
 
 SOURCE = Path(flattest.__file__).parent
 LEVELS = [
-    {"errors", "files", "machine", "evidence"},
+    {"errors", "files", "machine", "evidence", "palette"},
     {"problem"},
     {"curvature", "rescaling", "flatness", "stability", "torch"},
     {"training"},

@@ -80,7 +80,8 @@ def command(
     if as_json:
         print_json(rows)
     else:
-        console().print(table(rows))
+        wrong = [f"{r.id}: {r.note} Expected: {r.expected}." for r in rows if not r.as_expected]
+        console().print(table(rows), *map(escape, wrong), sep="\n")
     save(rows, store.root)
     if write:
         ids = [entry.id for entry in ledger()]
@@ -135,8 +136,6 @@ def table(rows: list[LedgerRow]) -> Table:
     for row in rows:
         status = row.status if row.as_expected else f"[red]{row.status}[/]"
         grid.add_row(mark(row.as_expected), row.id, status, *map(escape, cells(row.verdict)))
-        if not row.as_expected:
-            grid.add_row("", f"  {escape(row.note)}", f"expected: {row.expected}")
     wrong = sum(not row.as_expected for row in rows)
     grid.caption = f"{len(rows)} claims, {wrong} not as expected"
     return grid
