@@ -30,7 +30,7 @@ from flattest.experiments.training import Training
 from flattest.report.http import HOST
 from flattest.report.server import serving
 from flattest.runs.store import Store
-from flattest.studies.table1.experiments import ROWS, roles
+from flattest.studies.table1.experiments import ARCHITECTURES, roles
 from flattest.training.run import Run
 
 RUNS, POINTS, READERS = 2_000, 200, 50
@@ -42,7 +42,7 @@ MEMORY = Path("/dev/shm")
 def make_store(root: Path) -> Store:
     """Table 1, and runs of every panel that trains, with noise in every digit of their curves."""
     store, rng = Store.create(root), np.random.default_rng(0)
-    challenges = [roles(row)["challenge"] for row in ROWS]
+    challenges = [roles(row)["challenge"] for row in ARCHITECTURES.values()]
     panels = [e for e in experiments().values() if isinstance(e.quick.task, Training)]
     todo = ((e, seed) for seed in itertools.count() for e in panels)
     with mock.patch("os.fsync"):

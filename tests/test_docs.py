@@ -1,15 +1,15 @@
 """What the documents show, runs."""
 
-import math
 import os
 import re
 import subprocess
 import sys
 
-import msgspec
 import pytest
 
-from flattest.lab.summary import Summary, markdown
+from flattest.experiments.registry import papers
+from flattest.lab.summary import markdown, read_summaries
+from flattest.ledger.figures import RESULTS
 from support.places import ROOT
 
 PYTHON_BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -50,17 +50,10 @@ def test_every_example_runs(path, tmp_path):
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize(
-    "path", sorted((ROOT / "docs" / "results").glob("*.json")), ids=lambda p: p.name
-)
-def test_the_tables_of_results_are_those_of_the_committed_summaries(path):
-    """docs/results/wen2023.json is what `flattest summary --json` printed: docs/wen2023.md has it,
-    and the sensitivity study's too. A document may put its own text between two tables."""
-    found = msgspec.json.decode(path.read_bytes())
-    for verdict in (v for summary in found for v in summary["verdicts"]):
-        # JSON has no infinity, the value of a seed that cannot be judged.
-        verdict["values"] = [math.inf if value is None else value for value in verdict["values"]]
-    summaries = msgspec.convert(found, list[Summary])
-    paper = {"sensitivity": "wen2023"}.get(path.stem, path.stem)
-    document = (ROOT / "docs" / f"{paper}.md").read_text()
+@pytest.mark.parametrize("name", [n for n, p in papers().items() if (p.folder / RESULTS).is_file()])
+def test_the_tables_of_results_are_those_of_the_committed_summaries(name):
+    """A paper's results.json is what `flattest summary --json` printed: docs/PAPER.md has it, and
+    wen2023.md the sensitivity study's too. A document may put its own text between two tables."""
+    summaries = read_summaries(papers()[name].folder / RESULTS)
+    document = (ROOT / "docs" / f"{'wen2023' if name == 'sensitivity' else name}.md").read_text()
     assert all(table in document for table in markdown(summaries).split("\n\n"))

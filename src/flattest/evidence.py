@@ -1,9 +1,11 @@
 """A number against what it must be: one type for certificates, claims and expectations."""
 
 import math
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
+import numpy as np
 
 Relation = Literal["=", "≤", "≥"]
 
@@ -63,6 +65,15 @@ class Verdict(msgspec.Struct, frozen=True):
             f"{self.statement}: {self.value:.12g} against {self.bound:.12g} "
             f"(gap {self.gap:.2e}, tolerance {self.tolerance:.0e}) {verdict}"
         )
+
+
+def mean_interval(values: Sequence[float]) -> tuple[float, tuple[float, float]]:
+    """The mean with Student's 95 % interval."""
+    from scipy import stats  # slow to import, and rarely needed
+
+    mean, error = float(np.mean(values)), float(stats.sem(values))
+    half = float(stats.t.ppf(0.975, len(values) - 1)) * error
+    return mean, (mean - half, mean + half)
 
 
 def equal(value, bound, tolerance: float, statement: str = "", **extra) -> Verdict:

@@ -21,7 +21,7 @@ from flattest.cli.verify import table as verify_table
 from flattest.evidence import Verdict
 from flattest.experiments import registry
 from flattest.experiments.expectations import AtMost
-from flattest.ledger.claim import Outcome
+from flattest.ledger.verify import LedgerRow
 from flattest.runs.plan import Job
 from flattest.runs.store import Store
 from flattest.runs.work import work
@@ -110,8 +110,8 @@ def test_the_names_of_experiments_and_claims_are_whole_on_a_narrow_terminal(pane
     assert name in on_a_terminal(80, list_table([e]))
     words = dict.fromkeys(("source", "evidence", "cost", "expected"), "words")
     measured = Verdict("words", 0.123456789, 0.123456789, "=", 1e-9)
-    outcome = Outcome(name, prose, **words, status="words", as_expected=True, measured=measured)
-    assert name in on_a_terminal(80, verify_table([outcome]))
+    row = LedgerRow(name, prose, **words, status="words", as_expected=True, verdict=measured)
+    assert name in on_a_terminal(80, verify_table([row]))
 
 
 def test_the_keys_of_runs_are_whole_on_a_narrow_terminal(capsys, panels):

@@ -24,7 +24,7 @@ def test_a_summary_is_the_median_and_the_range_over_seeds(tmp_path):
     store = store_with(tmp_path, [0.0, 0.3])
     (found,) = summarize([experiment("wen2023/fig1a")], "quick", store)
     last_tenth = [np.median(np.linspace(0.5, error, 20)[-2:]) for error in (0.0, 0.3)]
-    spread = found.measured["test_error"]
+    spread = found.columns["test_error"]
     assert (spread.low, spread.high) == pytest.approx(last_tenth)
     assert spread.median == pytest.approx(np.mean(last_tenth))
     assert not found.met
@@ -43,7 +43,7 @@ def test_a_run_whose_results_rot_is_counted_and_left_out(tmp_path):
     rot(store.runs()[1].folder / "series.npz")
     (found,) = summarize([experiment("wen2023/fig1a")], "quick", store)
     assert found.seeds == 1
-    assert found.measured["test_error"].high < 0.1
+    assert found.columns["test_error"].high < 0.1
     assert "1 (1 broken)" in markdown([found])
 
 

@@ -8,7 +8,8 @@ from flattest.errors import FlattestError
 from flattest.evidence import Verdict, at_least, at_most, equal
 from flattest.ledger import claim as claims
 from flattest.ledger.claim import assuming, cite, claim, every, provided, worst
-from flattest.ledger.page import cells, page, row
+from flattest.ledger.page import cells, line, page
+from flattest.ledger.verify import check
 
 
 @pytest.fixture(autouse=True)
@@ -17,8 +18,8 @@ def _own_registry(monkeypatch):
     monkeypatch.setattr(claims, "_load", lambda: None)
 
 
-def register(name, check, evidence="identity", **extra):
-    claim(f"wen2023/{name}", "A statement.", source="Here", evidence=evidence, **extra)(check)
+def register(name, checked, evidence="identity", **extra):
+    claim(f"wen2023/{name}", "A statement.", source="Here", evidence=evidence, **extra)(checked)
     return claims.get(f"wen2023/{name}")
 
 
@@ -42,9 +43,9 @@ def test_the_status_follows_from_the_numbers(evidence, reading, met, status):
     entry = register(
         "a", lambda: equal(1.0 if met else 1.02, 1.0, 1e-2, seeds=7), evidence, reading=reading
     )
-    outcome = claims.run(entry)
-    assert outcome.status == status
-    assert outcome.as_expected == (met != (reading == "as printed"))
+    row = check(entry)
+    assert row.status == status
+    assert row.as_expected == (met != (reading == "as printed"))
 
 
 def test_a_tolerance_is_relative_except_at_zero():
@@ -86,30 +87,30 @@ def test_an_instance_outside_the_hypotheses_counts_for_nothing():
     entry = register(
         "misprint", lambda: assuming(at_most(2, 1), at_most(2, 1)), reading="as printed"
     )
-    outcome = claims.run(entry)
-    assert (outcome.status, outcome.as_expected) == ("error", False)
-    assert "hypothesis" in outcome.note
+    row = check(entry)
+    assert (row.status, row.as_expected) == ("error", False)
+    assert "hypothesis" in row.note
 
 
 def test_a_check_that_raises_is_an_error_row_not_a_crash():
     def broken():
         raise FlattestError("No such network.")
 
-    outcome = claims.run(register("broken", broken))
-    assert (outcome.status, outcome.as_expected) == ("error", False)
-    assert "No such network" in outcome.note
+    row = check(register("broken", broken))
+    assert (row.status, row.as_expected) == ("error", False)
+    assert "No such network" in row.note
 
 
 def test_a_plain_statement_may_be_expected_to_fail():
     entry = register("overstated", lambda: at_most(2, 1), expected="fails")
-    assert claims.run(entry).as_expected
+    assert check(entry).as_expected
 
 
 def test_constants_can_be_changed():
     entry = register("constant", lambda factor=2.0: equal(2.0, factor, 1e-9))
     assert entry.constants == {"factor": 2.0}
-    assert claims.run(entry).as_expected
-    assert not claims.run(entry, factor=2.02).as_expected
+    assert check(entry).as_expected
+    assert not check(entry, factor=2.02).as_expected
 
 
 def test_patterns_select_and_costs_leave_out():
@@ -151,15 +152,16 @@ def test_the_page_is_a_table_and_marks_what_was_not_expected():
     register("good", lambda: equal(22.271057451320086, 22.27105745132, 1e-9, statement="a|b"))
     register("bad", lambda: at_most(2, 1))
     cite("wen2023/cited", "Known.", source="Lemma A.20")
-    outcomes = [claims.run(c) for c in claims.ledger()]
-    text = page(outcomes)
-    assert text == page(outcomes)
+    rows = [check(c) for c in claims.ledger()]
+    text = page(rows)
+    assert text == page(rows)
     assert (
         "| `good` | A statement. | Here | identity | 22.271 | = 22.271 | 1e-09 | holds | a\\|b |"
         in text
     )
-    assert "| **fails** |" in row(outcomes[1])
-    assert row(outcomes[2]).count("|") == row(outcomes[1]).count("|")
+    bad, cited, _ = map(line, rows)
+    assert "| **fails** |" in bad
+    assert cited.count("|") == bad.count("|")
 
 
 def test_rounding_errors_are_not_printed():
@@ -195,7 +197,7 @@ def test_verify_prints_json_with_the_numbers(capsys):
     register("good", lambda: equal(1.5, 1.5, 0, statement="n"))
     assert verified("--json") == 0
     (row,) = json.loads(capsys.readouterr().out)
-    assert (row["status"], row["measured"]["value"], row["note"]) == ("holds", 1.5, "n")
+    assert (row["status"], row["verdict"]["value"], row["note"]) == ("holds", 1.5, "n")
 
 
 def test_verify_lists_without_checking(capsys):
@@ -215,7 +217,7 @@ def test_verify_fast_leaves_out_the_long_ones(capsys):
 
 def test_verify_writes_the_page_and_renews_its_rows(tmp_path, capsys):
     checked = []
-    register("good", lambda: checked.append("good") or equal(1, 1, 0, statement="a|b `c`"))
+    register("a-good", lambda: checked.append("good") or equal(1, 1, 0, statement="a|b `c`"))
     register("changing", lambda: checked.append("changing") or equal(len(checked), 1, 9))
     file = tmp_path / "claims.md"
     assert verified("changing", "--write", str(file)) == 2
@@ -223,10 +225,10 @@ def test_verify_writes_the_page_and_renews_its_rows(tmp_path, capsys):
     assert checked == []
     assert verified("--write", str(file)) == 0
     whole = file.read_text()
-    assert whole == page([claims.run(c) for c in claims.ledger()]).replace("| 4 |", "| 2 |")
+    assert whole == page([check(c) for c in claims.ledger()]).replace("| 4 |", "| 2 |")
     assert verified("changing", "--write", str(file)) == 0
     assert file.read_text() == whole.replace("| 2 |", f"| {len(checked)} |")
-    claims._REGISTRY.pop("wen2023/good")
+    claims._REGISTRY.pop("wen2023/a-good")
     register("new", lambda: equal(1, 1, 0))
     assert verified("new", "--write", str(file)) == 0
     assert [line.split("`")[1] for line in file.read_text().splitlines() if "| `" in line] == [

@@ -1,17 +1,23 @@
 """The ledger of all papers: every status as expected, every constant pinned down."""
 
+import re
+
 import pytest
 
-from flattest.ledger import claim as claims
+from flattest.ledger.claim import ledger
+from flattest.ledger.page import lines
+from flattest.ledger.verify import check
+from support.places import ROOT
 
-FAST = claims.ledger("*", "fast")
+PAGE = lines((ROOT / "docs" / "claims.md").read_text(encoding="utf-8"))
+FAST = ledger("*", "fast")
 CONSTANTS = [(entry, name) for entry in FAST for name in entry.constants]
 
 
 @pytest.mark.parametrize("entry", FAST, ids=lambda entry: entry.id)
 def test_the_ledger_finds_the_expected_status(entry):
-    outcome = claims.run(entry)
-    assert outcome.as_expected, (outcome.status, outcome.measured, outcome.note)
+    row = check(entry)
+    assert row.as_expected, (row.status, row.verdict, row.note)
 
 
 @pytest.mark.parametrize("factor", [0.99, 1.01])
@@ -19,13 +25,31 @@ def test_the_ledger_finds_the_expected_status(entry):
     ("entry", "name"), CONSTANTS, ids=[f"{entry.id}:{name}" for entry, name in CONSTANTS]
 )
 def test_one_per_cent_off_a_constant_makes_its_entry_fail(entry, name, factor):
-    outcome = claims.run(entry, **{name: entry.constants[name] * factor})
-    assert outcome.status.startswith("fails"), (outcome.status, outcome.measured)
+    row = check(entry, **{name: entry.constants[name] * factor})
+    assert row.status.startswith("fails"), (row.status, row.verdict)
 
 
 def test_every_misprint_has_both_readings():
-    every = claims.ledger()
+    every = ledger()
     printed = {e.id.removesuffix("as-printed") for e in every if e.reading == "as printed"}
     corrected = {e.id.removesuffix("corrected") for e in every if e.reading == "as corrected"}
     assert printed == corrected
     assert printed
+
+
+def test_ids_are_in_their_natural_order():
+    ids = [entry.id for entry in ledger("wen2023/lemma-a.*")]
+    assert ids.index("wen2023/lemma-a.9") < ids.index("wen2023/lemma-a.10")
+    assert ids == sorted(ids, key=lambda id: int(re.findall(r"\d+", id)[1]))
+
+
+@pytest.mark.parametrize("entry", ledger(), ids=lambda entry: entry.id)
+def test_the_page_has_every_claim_with_its_expected_status(entry):
+    line = PAGE[entry.id]
+    for text in (entry.statement, entry.source, entry.evidence):
+        assert text.replace("|", "\\|") in line
+    assert f"| {entry.expected}" in line
+
+
+def test_the_page_has_the_claims_of_the_ledger_in_its_order():
+    assert list(PAGE) == [entry.id for entry in ledger()]

@@ -16,8 +16,9 @@ import pytest
 
 from flattest.errors import FlattestError
 from flattest.experiments.registry import experiment
-from flattest.ledger.claim import ledger, run
+from flattest.ledger.claim import ledger
 from flattest.ledger.kept import save, saved
+from flattest.ledger.verify import check
 from flattest.problem.data import Xor
 from flattest.problem.models import MLP
 from flattest.report.document import policy, render
@@ -81,18 +82,18 @@ def test_damaged_outcomes_of_claims_are_said(store):
 
 def test_outcomes_of_claims_are_kept_and_shown(store):
     first, second = [c for c in ledger() if c.evidence == "citation"][:2]
-    save([run(first)], store.root)
-    save([run(second)], store.root)
+    save([check(first)], store.root)
+    save([check(second)], store.root)
     assert set(saved(store.root)) == {first.id, second.id}
     shown = {c.id: c.checked for c in gather(store).claims}
-    assert shown[first.id].status == run(first).status
+    assert shown[first.id].status == check(first).status
     assert sum(checked is not None for checked in shown.values()) == 2
 
 
 def test_new_outcomes_are_kept_where_the_old_ones_are_damaged(store):
     entry = next(c for c in ledger() if c.evidence == "citation")
     (store.root / "claims.json").write_text("[{]")
-    save([run(entry)], store.root)
+    save([check(entry)], store.root)
     assert set(saved(store.root)) == {entry.id}
 
 

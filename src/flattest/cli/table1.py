@@ -12,7 +12,6 @@ Examples:
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rich.markup import escape
 from rich.table import Table
@@ -30,10 +29,11 @@ from flattest.cli._options import (
     print_json,
     variant_name,
 )
-
-if TYPE_CHECKING:
-    from flattest.lab.scenario import Answer
-    from flattest.studies.table1.experiments import Row
+from flattest.lab.scenario import Answer, answer
+from flattest.report.document import write_page
+from flattest.runs.run import run_experiments
+from flattest.runs.store import Store
+from flattest.studies.table1.experiments import ARCHITECTURES, Architecture, roles
 
 
 def command(
@@ -44,17 +44,12 @@ def command(
     page: Page = Path("out/table1.html"),
     as_json: Json = False,
 ) -> int:
-    from flattest.lab.scenario import answer
-    from flattest.report.document import write_page
-    from flattest.runs.run import run_experiments
-    from flattest.runs.store import Store
-    from flattest.studies.table1.experiments import ROWS, roles
-
     variant = variant_name(False, full)
     store = Store.create(folder)
-    every = [e for row in ROWS for e in roles(row).values()]
+    rows = list(ARCHITECTURES.values())
+    every = [e for row in rows for e in roles(row).values()]
     run_experiments(every, variant, store, None, workers, scheduler)
-    answers = [answer(getattr(row, variant), roles(row), variant, store) for row in ROWS]
+    answers = [answer(getattr(row, variant), roles(row), variant, store) for row in rows]
     write_page(store, page)
     if as_json:
         print_json(answers)
@@ -65,23 +60,22 @@ def command(
             " are on smaller ones."
         )
         console().print(f"The page with the curves: {page.absolute().as_uri()}")
-    return 0 if all(map(as_printed, ROWS, answers)) else 1
+    return 0 if all(map(as_printed, rows, answers)) else 1
 
 
-def as_printed(row: "Row", found: "Answer") -> bool:
+def as_printed(row: Architecture, found: Answer) -> bool:
     """Whether both cells are those of the paper."""
     return (found.flattest_generalize.holds, found.algorithm_generalizes.holds) == row.paper
 
 
 def table(answers: "list[Answer]") -> Table:
-    from flattest.studies.table1.experiments import ROWS
 
     shown = Table(title="Table 1 of wen2023, computed", show_lines=True)
     shown.add_column("Architecture")
     shown.add_column("All flattest minimizers generalize")
     shown.add_column("1-SAM generalizes")
     shown.add_column("")
-    for row, found in zip(ROWS, answers, strict=True):
+    for row, found in zip(ARCHITECTURES.values(), answers, strict=True):
         shown.add_row(
             f"{row.title}\n[dim]{row.theorem}[/]",
             cell(found.flattest_generalize),

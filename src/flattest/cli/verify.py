@@ -1,8 +1,9 @@
 """Check the papers' claims, one by one, and say which hold.
 
 Every numbered statement of the source papers is a check that can fail: the exit code is 0 when each
-entry has the status the ledger expects (a misprint is expected to fail as printed), else 1.
-Outcomes are kept in the store, where `flattest report` and `flattest serve` find them.
+entry has the status the ledger expects (a misprint is expected to fail as printed), else 1. What a
+figure shows is read from the store's runs, else from the committed results; nothing is trained. The
+rows are kept in the store, where `flattest report` and `flattest serve` find them.
 
 Examples:
 
@@ -17,7 +18,7 @@ Examples:
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import tyro
 from rich.console import Console
@@ -38,9 +39,11 @@ from flattest.cli._options import (
 )
 from flattest.errors import FlattestError
 from flattest.files import write_bytes
-
-if TYPE_CHECKING:
-    from flattest.ledger.claim import Claim, Outcome
+from flattest.ledger.claim import Claim, ledger
+from flattest.ledger.kept import save
+from flattest.ledger.page import cells, lines, renewed
+from flattest.ledger.verify import LedgerRow, verify
+from flattest.runs.store import Store
 
 Pattern = Annotated[
     str,
@@ -67,35 +70,31 @@ def command(
     folder: StoreFolder = DEFAULT_STORE,
     as_json: Json = False,
 ) -> int:
-    from flattest.ledger.claim import ledger, verify
-    from flattest.ledger.kept import save
-    from flattest.ledger.page import renewed
-    from flattest.runs.store import Store
 
     entries = ledger(pattern, "fast" if fast else "full")
     written = page_before(write, entries) if write else ""
     if listing:
         return show_list(entries, as_json)
     store = Store.create(folder)
-    outcomes = list(watched(verify(entries, workers), len(entries)))
+    found = {row.id: row for row in watched(verify(entries, store, workers), len(entries))}
+    rows = [found[entry.id] for entry in entries]
     if as_json:
-        print_json(outcomes)
+        print_json(rows)
     else:
-        console().print(table(outcomes))
-    save(outcomes, store.root)
+        wrong = [f"{r.id}: {r.note} Expected: {r.expected}." for r in rows if not r.as_expected]
+        console().print(table(rows), *map(escape, wrong), sep="\n")
+    save(rows, store.root)
     if write:
         ids = [entry.id for entry in ledger()]
-        write_bytes(write, renewed(written, outcomes, ids).encode())
-    return 0 if all(outcome.as_expected for outcome in outcomes) else 1
+        write_bytes(write, renewed(written, rows, ids).encode())
+    return 0 if all(row.as_expected for row in rows) else 1
 
 
 def page_before(file: Path, entries: "list[Claim]") -> str:
     """The page as it is, which must have a row for every claim that is not checked now."""
-    from flattest.ledger.claim import ledger
-    from flattest.ledger.page import rows
 
     written = file.read_text(encoding="utf-8") if file.is_file() else ""
-    known = rows(written) | {entry.id: "" for entry in entries}
+    known = lines(written) | {entry.id: "" for entry in entries}
     absent = [entry.id for entry in ledger() if entry.id not in known]
     if absent:
         raise FlattestError(
@@ -105,8 +104,8 @@ def page_before(file: Path, entries: "list[Claim]") -> str:
     return written
 
 
-def watched(outcomes: "Iterable[Outcome]", total: int) -> "Iterable[Outcome]":
-    """The outcomes as they come, with a bar on the error stream."""
+def watched(rows: Iterable[LedgerRow], total: int) -> Iterable[LedgerRow]:
+    """The rows as they come, with a bar on the error stream."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -115,37 +114,30 @@ def watched(outcomes: "Iterable[Outcome]", total: int) -> "Iterable[Outcome]":
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("verifying", total=total)
-        for outcome in outcomes:
-            progress.update(task, advance=1, description=escape(outcome.id))
-            yield outcome
+        for row in rows:
+            progress.update(task, advance=1, description=escape(row.id))
+            yield row
 
 
-def show_list(entries: "list[Claim]", as_json: bool) -> int:
-    fields = ("id", "statement", "source", "evidence", "cost", "expected")
+def show_list(entries: list[Claim], as_json: bool) -> int:
+    fields = ("id", "evidence", "cost", "expected", "statement", "source", "experiments")
     if as_json:
         print_json([{name: getattr(entry, name) for name in fields} for entry in entries])
         return 0
     names = name_column("claim", (entry.id for entry in entries))
-    grid = listing(names, "evidence", "cost", "expected", "statement")
+    grid = listing(names, *fields[1:5])
     for entry in entries:
-        words = (entry.id, entry.evidence, entry.cost, entry.expected, entry.statement)
-        grid.add_row(*map(escape, words))
+        grid.add_row(*(escape(getattr(entry, name)) for name in fields[:5]))
     console().print(grid)
     return 0
 
 
-def table(outcomes: "list[Outcome]") -> Table:
-    from flattest.ledger.page import cells
-
-    names = name_column("claim", (outcome.id for outcome in outcomes))
+def table(rows: list[LedgerRow]) -> Table:
+    names = name_column("claim", (row.id for row in rows))
     grid = listing("", names, "status", "value", "bound", "tolerance")
-    for outcome in outcomes:
-        status = outcome.status if outcome.as_expected else f"[red]{outcome.status}[/]"
-        grid.add_row(
-            mark(outcome.as_expected), outcome.id, status, *map(escape, cells(outcome.measured))
-        )
-        if not outcome.as_expected:
-            grid.add_row("", f"  {escape(outcome.note)}", f"expected: {outcome.expected}")
-    wrong = sum(not outcome.as_expected for outcome in outcomes)
-    grid.caption = f"{len(outcomes)} claims, {wrong} not as expected"
+    for row in rows:
+        status = row.status if row.as_expected else f"[red]{row.status}[/]"
+        grid.add_row(mark(row.as_expected), row.id, status, *map(escape, cells(row.verdict)))
+    wrong = sum(not row.as_expected for row in rows)
+    grid.caption = f"{len(rows)} claims, {wrong} not as expected"
     return grid

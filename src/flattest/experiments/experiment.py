@@ -68,10 +68,10 @@ class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
         """Do the work, reporting progress to `place` and resuming from what is in its scratch."""
         raise NotImplementedError
 
-    def measures(self, series: Mapping[str, np.ndarray]) -> Mapping[str, float]:
-        """What a summary says of one seed's series, by column; NaN where it has no meaning.
+    def columns(self, series: Mapping[str, np.ndarray]) -> Mapping[str, float]:
+        """The columns of a summary for one seed's series, by name; NaN where one has no meaning.
 
-        Where a task names nothing, a summary has the ends of the series of training.
+        Where a task names none, they are the last tenths of the series of training.
         """
         return {}
 

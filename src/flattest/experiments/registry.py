@@ -7,6 +7,7 @@ variable FLATTEST_PAPERS is a paper; a study is a paper of our own. Of its modul
     experiments.py    defines `EXPERIMENTS`, a tuple of `Experiment`,
     figures.py        defines `FIGURES`: for each experiment's name its figures by name,
     claims.py         (or a package `claims`) registers claims by `@claim`,
+    results.json      keeps what `flattest summary --json` said of its runs at full scale,
 
 all but the first where it has any. Nothing else is edited to add one.
 """
@@ -16,7 +17,6 @@ import fnmatch
 import functools
 import importlib
 import importlib.util
-import os
 import pkgutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,7 +29,6 @@ from flattest.errors import FlattestError
 from flattest.experiments.experiment import Experiment, Task
 
 MAIN_PAPER = "wen2023"
-OWN_PAPERS = "FLATTEST_PAPERS"
 
 
 class Paper(msgspec.Struct, frozen=True):
@@ -40,6 +39,10 @@ class Paper(msgspec.Struct, frozen=True):
     kind: Literal["paper", "study"]
     package: str
 
+    @property
+    def folder(self) -> Path:
+        return Path(str(importlib.import_module(self.package).__file__)).parent
+
     def module(self, name: str) -> ModuleType | None:
         """Its module or package of that name, None where it has none."""
         full = f"{self.package}.{name}"
@@ -49,17 +52,9 @@ class Paper(msgspec.Struct, frozen=True):
 @functools.cache
 def papers() -> dict[str, Paper]:
     """Every paper by name, the main one first, studies last."""
-    _search_own_folders()
     found = [*_folders("flattest.papers", "paper"), *_folders("flattest.studies", "study")]
     found.sort(key=lambda paper: (paper.kind, paper.name != MAIN_PAPER, paper.name))
     return {paper.name: paper for paper in found}
-
-
-def _search_own_folders() -> None:
-    """Let a user's folders of papers count as ours."""
-    path = importlib.import_module("flattest.papers").__path__
-    own = filter(None, os.environ.get(OWN_PAPERS, "").split(os.pathsep))
-    path.extend(folder for folder in own if folder not in path)
 
 
 def _folders(package: str, kind: Literal["paper", "study"]) -> Iterator[Paper]:

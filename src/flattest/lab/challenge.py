@@ -5,24 +5,16 @@ descends the sharpness from interpolators that were taught wrong labels off the 
 what counts is whether the flattest networks it ends at still generalize badly.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from flattest.errors import FlattestError
 from flattest.experiments.experiment import Computed
-from flattest.flatness.certification import certify, population_error, population_mse
-from flattest.flatness.search import bad_interpolator, search_flattest
-from flattest.papers.wen2023.constructions import Construction, memorizer, sim_ln_memorizer
 from flattest.problem.data import AnyDistribution, Dataset
 from flattest.problem.losses import MSE, Loss
 from flattest.problem.models import MLP, Params
-
-MEMORIZERS: dict[str | None, Callable[..., Construction]] = {
-    None: memorizer,
-    "sim_ln": sim_ln_memorizer,
-}
 
 
 class Challenge(Computed, frozen=True, tag="challenge"):
@@ -40,6 +32,8 @@ class Challenge(Computed, frozen=True, tag="challenge"):
     steps: int = 1500
 
     def compute(self, seed: int) -> Mapping[str, Any]:
+        from flattest.flatness.certification import certify, population_error, population_mse
+
         data = self.distribution.draw(self.n, seed)
         params = known_memorizer(self.model, data, self.loss)
         start = {"start_sharpness": np.nan, "start_test_error": np.nan}
@@ -49,7 +43,7 @@ class Challenge(Computed, frozen=True, tag="challenge"):
         if not found.interpolates:
             raise FlattestError(
                 f"The challenge ended at a network that misses a target by "
-                f"{found.interpolation_error:.1e} and so is no interpolator; a wider one may do."
+                f"{found.interpolation_error:.1e} and so does not interpolate; a wider one may."
             )
         return start | {
             "sharpness": found.trace,
@@ -61,6 +55,8 @@ class Challenge(Computed, frozen=True, tag="challenge"):
         }
 
     def _search(self, data: Dataset, seed: int) -> tuple[Params, dict[str, float]]:
+        from flattest.flatness.search import bad_interpolator, search_flattest
+
         bad = bad_interpolator(self.model, data, self.wrong, seed, self.loss)
         found = search_flattest(self.model, data, bad, self.loss, self.steps)
         return found.params, {
@@ -71,15 +67,18 @@ class Challenge(Computed, frozen=True, tag="challenge"):
 
 def known_memorizer(model: MLP, data: Dataset, loss: Loss) -> Params | None:
     """The memorizer of Theorem 4.1 or 5.1 where the network and the inputs admit one, else None."""
-    plain = model.activation == "relu" and model.bias and not model.output_bias
-    if not plain or model.norm not in MEMORIZERS:
+    from flattest.papers.wen2023.constructions import memorizer, sim_ln_memorizer
+
+    if model.activation != "relu" or not model.bias or model.output_bias:
         return None
-    shape: dict[str, Any] = (
-        {"depth": model.depth} if model.norm is None else {"epsilon": model.epsilon}
-    )
     try:
-        built = MEMORIZERS[model.norm](data, width=model.width, loss=loss, **shape)
+        if model.norm is None:
+            return memorizer(data, width=model.width, loss=loss, depth=model.depth).params
+        if model.norm == "sim_ln":
+            return sim_ln_memorizer(
+                data, width=model.width, loss=loss, epsilon=model.epsilon
+            ).params
     except FlattestError:
-        # Inputs that are no extreme points, or more of them than neurons: no memorizer is known.
-        return None
-    return built.params
+        # Inputs that are not extreme points, or more of them than neurons: no memorizer is known.
+        pass
+    return None

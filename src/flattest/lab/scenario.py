@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import msgspec
 import numpy as np
-from scipy import stats
 
+from flattest.evidence import Verdict, mean_interval
 from flattest.experiments.expectations import tail
 from flattest.experiments.experiment import Experiment, VariantName
 from flattest.lab.setup import Setup, experiments_of
@@ -41,13 +41,11 @@ SCENARIOS = {
 class Finding(msgspec.Struct, frozen=True):
     """One half of the answer: True, False, or None where the evidence does not decide it.
 
-    `error` is the mean test error of the networks looked at, [`low`, `high`] its 95 % interval.
+    The verdict is on the mean test error of the networks looked at, with its 95 % interval.
     """
 
     holds: bool | None
-    error: float
-    low: float
-    high: float
+    verdict: Verdict
     sentence: str
 
 
@@ -107,13 +105,17 @@ def scenario(flattest: Finding, algorithm: Finding) -> str:
     return SCENARIOS[flattest.holds, algorithm.holds]
 
 
+def mean_error(errors: Sequence[float], generalizes: float) -> Verdict:
+    """The verdict on the mean of test errors, one per seed; NaN where there is none."""
+    mean = float(np.mean(errors)) if errors else np.nan
+    spread = interval(errors)
+    return Verdict("mean test error", mean, generalizes, "≤", 0.0, tuple(errors), interval=spread)
+
+
 def interval(values: Sequence[float]) -> tuple[float, float]:
     """Student's 95 % interval of the mean, cut to [0, 1]; all of it for a single value."""
-    if len(values) < 2:
-        return 0.0, 1.0
-    half = stats.t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values))
-    mean = float(np.mean(values))
-    return float(max(0.0, mean - half)), float(min(1.0, mean + half))
+    low, high = mean_interval(values)[1] if len(values) > 1 else (0.0, 1.0)
+    return max(0.0, low), min(1.0, high)
 
 
 def judge_runs(results: Sequence[Run], generalizes: float) -> Finding:
@@ -122,25 +124,25 @@ def judge_runs(results: Sequence[Run], generalizes: float) -> Finding:
     A run that diverged or collapsed found no minimum; its error is whatever it ended with, at
     least that of guessing. Where none found one, nothing is decided.
     """
+    found = mean_error([_test_error(result) for result in results], generalizes)
     if not results:
-        return Finding(None, np.nan, 0.0, 1.0, "No run has a result.")
-    errors = [_test_error(result) for result in results]
-    low, high = interval(errors)
+        return Finding(None, found, "No run has a result.")
+    low, high = found.interval or (0.0, 1.0)
     lost = [result for result in results if not _is_minimum(result)]
     if len(lost) == len(results):
         sentence = (
             f"None of {_seeds(results)} found a minimum; a lower learning rate or more epochs may."
         )
-        return Finding(None, float(np.mean(errors)), low, high, sentence)
+        return Finding(None, found, sentence)
     holds = True if high <= generalizes else False if low > generalizes else None
     sentence = (
-        f"Test error {np.mean(errors):.3f} [{low:.3f}, {high:.3f}] over {_seeds(results)}"
+        f"Test error {found.value:.3f} [{low:.3f}, {high:.3f}] over {_seeds(results)}"
         f"{_flatness(results)}"
         f"{f'; {len(lost)} of them found no minimum' if lost else ''}."
     )
     if holds is None:
         sentence += f" More seeds or epochs would settle whether it is below {generalizes:g}."
-    return Finding(holds, float(np.mean(errors)), low, high, sentence)
+    return Finding(holds, found, sentence)
 
 
 def _seeds(results: Sequence[Run]) -> str:
@@ -192,12 +194,10 @@ def _is_own(setup: Setup) -> bool:
 
 
 def judge_challenges(results: Sequence[Run], generalizes: float, reached: Reach) -> Finding:
-    """Whether all flattest minimizers generalize, as far as the challenges tell."""
+    """Whether all flattest minimizers generalize, as far as the challenges show."""
+    found = mean_error([result["test_error"].item() for result in results], generalizes)
     if not results:
-        return Finding(None, np.nan, 0.0, 1.0, "No challenge has a result.")
-    errors = [result["test_error"].item() for result in results]
-    low, high = interval(errors)
-    mean = float(np.mean(errors))
+        return Finding(None, found, "No challenge has a result.")
     certified = [r for r in results if r["certified"].item() == 1]
     refuting = [r for r in certified if r["test_error"].item() > generalizes]
     if refuting:
@@ -207,10 +207,10 @@ def judge_challenges(results: Sequence[Run], generalizes: float, reached: Reach)
             f"A flattest network, certified to {max(abs(gap), 1e-15):.0e}, has test error "
             f"{worst['test_error'].item():.3f}."
         )
-        return Finding(False, mean, low, high, sentence)
+        return Finding(False, found, sentence)
     missing = _missing(results, generalizes, reached)
     sentence = f"{_search_sentence(results)}{f' {missing}' if missing else ''}"
-    return Finding(None if missing else True, mean, low, high, sentence)
+    return Finding(None if missing else True, found, sentence)
 
 
 def _missing(results: Sequence[Run], generalizes: float, reached: Reach) -> str:

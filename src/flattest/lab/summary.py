@@ -1,22 +1,26 @@
 """What the runs of an experiment came to, small enough to commit: store → JSON and Markdown."""
 
+import functools
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import groupby
+from pathlib import Path
 
 import msgspec
 import numpy as np
 
+from flattest.errors import FlattestError
 from flattest.evidence import Verdict
-from flattest.experiments.expectations import tail
+from flattest.experiments.expectations import Expectation, tail
 from flattest.experiments.experiment import Experiment, Task, VariantName
+from flattest.files import read_json, unreadable
 from flattest.runs.results import assess, stored
-from flattest.runs.store import Store, StoredRun
+from flattest.runs.store import Store, StoredRun, read_spec
 from flattest.training.run import Run
 
-# What is summarized of a series of training that has it: the median of its last tenth.
-MEASURES = ("train_loss", "sharpness", "bound", "test_error", "test_loss")
-TRAINING_COLUMNS = ("sharpness", "bound", "test_error", "test_loss")
+# The columns of training: of each series that a run has, the median of its last tenth.
+TRAINING_COLUMNS = ("train_loss", "sharpness", "bound", "test_error", "test_loss")
 
 
 class Spread(msgspec.Struct, frozen=True):
@@ -30,26 +34,45 @@ class Spread(msgspec.Struct, frozen=True):
 class Summary(msgspec.Struct, frozen=True):
     """One experiment at one scale. `seconds` is the time of one run, the median over seeds.
 
-    `seeds` are those that have a result; `statuses` counts the broken runs too.
-    `measured` is what the task names, None where a seed has no such number.
+    `seeds` are those that have a result; `statuses` counts the broken runs too. `commit` and
+    `engine` (its version) are those that made the runs. `columns` are those that the task names,
+    None where a seed has no such number.
     """
 
     experiment: str
     figure: str
     statement: str
     notes: str
-    variant: str
+    variant: VariantName
     seeds: int
     statuses: dict[str, int]
     seconds: float
     machine: str
     commit: str
-    measured: dict[str, Spread | None]
+    engine: int
+    columns: dict[str, Spread | None]
     verdicts: tuple[Verdict, ...]
 
     @property
     def met(self) -> bool:
         return all(verdict.holds for verdict in self.verdicts)
+
+    def column(self, name: str) -> Spread:
+        """A column that every seed has a number in."""
+        found = self.columns.get(name)
+        if found is None:
+            raise FlattestError(f"Not every {self.variant} run of {self.experiment} has a {name}.")
+        return found
+
+    def verdict(self, expected: Expectation) -> Verdict:
+        """The verdict on the quantity of this expectation, whatever its threshold was."""
+        for found in self.verdicts:
+            if found.statement == expected.quantity:
+                return msgspec.structs.replace(found, seeds=self.seeds)
+        raise FlattestError(
+            f"The summary of {self.experiment} does not have {expected.quantity}; "
+            "it was made before that was expected."
+        )
 
 
 def summarize(
@@ -66,7 +89,6 @@ def _summary(
     found = [run for run in runs if run.done]
     if not found:
         return None
-    results = [run.run() for run in found]
     made = found[0].provenance()
     return Summary(
         experiment=e.name,
@@ -79,7 +101,8 @@ def _summary(
         seconds=float(np.median([run.seconds for run in found])),
         machine="" if made is None else f"{made.machine}, {made.cores} cores",
         commit="" if made is None else made.commit,
-        measured=_measured(e.variant(variant).task, results),
+        engine=read_spec(found[0].folder).engine,
+        columns=_columns(e.variant(variant).task, [run.run() for run in found]),
         verdicts=assess(e, variant, store, seeds).verdicts,
     )
 
@@ -89,14 +112,14 @@ def _statuses(runs: Sequence[StoredRun]) -> dict[str, int]:
     return dict(sorted(counts.items()))
 
 
-def _measured(task: Task, results: Sequence[Run]) -> dict[str, Spread | None]:
-    rows = [task.measures(result.series) or _ends(result) for result in results]
+def _columns(task: Task, runs: Sequence[Run]) -> dict[str, Spread | None]:
+    rows = [task.columns(run.series) or _tails(run) for run in runs]
     names = [name for name in rows[0] if all(name in row for row in rows)]
     return {name: _spread([row[name] for row in rows]) for name in names}
 
 
-def _ends(result: Run) -> dict[str, float]:
-    return {name: tail(result[name]) for name in MEASURES if name in result.series}
+def _tails(run: Run) -> dict[str, float]:
+    return {name: tail(run[name]) for name in TRAINING_COLUMNS if name in run.series}
 
 
 def _spread(values: Sequence[float]) -> Spread | None:
@@ -105,21 +128,36 @@ def _spread(values: Sequence[float]) -> Spread | None:
     return Spread(*map(float, (np.median(values), min(values), max(values))))
 
 
+@functools.cache
+def read_summaries(path: Path) -> tuple[Summary, ...]:
+    """The summaries in a file, as `flattest summary --json` prints them."""
+    found = read_json(path)
+    try:
+        for verdict in (v for summary in found for v in summary["verdicts"]):
+            # JSON has no infinity, the value of a seed that has no number to judge.
+            worst = -math.inf if verdict["relation"] == "≥" else math.inf
+            verdict["values"] = [worst if value is None else value for value in verdict["values"]]
+            verdict["value"] = worst if verdict["value"] is None else verdict["value"]
+        return msgspec.convert(found, tuple[Summary, ...])
+    except (msgspec.ValidationError, KeyError, TypeError) as error:
+        raise unreadable(path, error) from error
+
+
 def markdown(summaries: Iterable[Summary]) -> str:
-    """A row an experiment, what was measured and whether it is what was expected; a table for each
-    kind of measures. A table of one experiment is turned on its side."""
-    tables = groupby(summaries, key=_columns)
+    """A row per experiment: its columns, and whether it is what was expected; a table for each
+    set of columns. A table of one experiment is turned on its side."""
+    tables = groupby(summaries, key=_shown)
     return "\n".join(_table(columns, rows) for columns, rows in tables)
 
 
-def _columns(s: Summary) -> tuple[str, ...]:
-    return TRAINING_COLUMNS if set(s.measured) <= set(MEASURES) else tuple(s.measured)
+def _shown(s: Summary) -> tuple[str, ...]:
+    return TRAINING_COLUMNS[1:] if set(s.columns) <= set(TRAINING_COLUMNS) else tuple(s.columns)
 
 
 def _table(columns: Sequence[str], summaries: Iterable[Summary]) -> str:
-    told = [name.replace("_", " ") for name in columns]
-    names = ["panel", "statement", "seeds", *told, "time a run", "as expected"]
-    table = [names, *(_row(s, columns) for s in summaries)]
+    names = [name.replace("_", " ") for name in columns]
+    head = ["panel", "statement", "seeds", *names, "time per run", "as expected"]
+    table = [head, *(_row(s, columns) for s in summaries)]
     if len(table) == 2:
         table = [list(line) for line in zip(*table, strict=True)]
     rule = "| --- " * len(table[0]) + "|"
@@ -127,18 +165,18 @@ def _table(columns: Sequence[str], summaries: Iterable[Summary]) -> str:
 
 
 def _row(s: Summary, columns: Sequence[str]) -> list[str]:
-    cells = [_cell(s.measured.get(name)) for name in columns]
+    cells = [_cell(s.columns.get(name)) for name in columns]
     trouble = ", ".join(f"{n} {status}" for status, n in s.statuses.items() if status != "finished")
     seeds = f"{s.seeds} ({trouble})" if trouble else f"{s.seeds}"
     panel = s.experiment.partition("/")[2]
-    return [panel, s.statement, seeds, *cells, f"{s.seconds:.0f} s", _verdict(s)]
+    return [panel, s.statement, seeds, *cells, f"{s.seconds:.0f} s", _expected(s)]
 
 
 def _line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _verdict(s: Summary) -> str:
+def _expected(s: Summary) -> str:
     if not s.verdicts:
         return "nothing is expected"
     return "yes" if s.met else "no: " + " ".join(v.sentence for v in s.verdicts if not v.holds)

@@ -1,6 +1,6 @@
-"""The claims ledger: each numbered statement of the source papers as a check that can fail.
+"""What a claim is: a numbered statement of a source paper as a check that can fail.
 
-A claim is a decorated function that measures something and returns a `Verdict`: a value, the
+A claim is a decorated function that computes something and returns a `Verdict`: a value, the
 bound it must meet and a tolerance. The status follows from those and from the kind of evidence;
 no check states its own status.
 
@@ -16,26 +16,32 @@ no check states its own status.
 
 Keyword parameters of a check are the constants it pins down: one per cent off, in either
 direction, must make the entry fail (the tests do this to every one of them).
+
+What a figure shows is a verdict of experiments. Its check is given their summaries, one for each
+experiment it rests on, and runs nothing:
+
+    @figure(
+        "wen2023/table-1/sim-bn-algorithm",
+        "With Sim-BN 1-SAM generalizes (✓).",
+        source="Table 1, row 3; Figure 2a",
+        experiments=("table1/sim-bn-algorithm",),
+    )
+    def sim_bn_algorithm(found: Summary) -> Verdict:
+        return at_most(found.column("test_error").high, 0.01, seeds=found.seeds)
 """
 
 import importlib
 import inspect
-import multiprocessing
-import os
 import pkgutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatch
-from itertools import chain, groupby
-from typing import Literal, TypeVar, get_args
-
-import msgspec
+from typing import Any, Literal, TypeVar, get_args
 
 from flattest.errors import FlattestError, unknown
 from flattest.evidence import Verdict
 from flattest.experiments.registry import papers
-from flattest.machine import interrupts_held_back, one_thread_each
 
 Evidence = Literal[
     "identity",
@@ -52,7 +58,7 @@ Cost = Literal["fast", "full"]
 
 # What a met bound proves: an identity, a certificate or a full enumeration settles its instances;
 # random and adversarial instances can only fail to refute; samples, fits and runs support.
-_STATUS_WHEN_MET: dict[str, str] = {
+STATUS_WHEN_MET: dict[str, str] = {
     "identity": "holds",
     "certificate": "holds",
     "enumeration": "holds",
@@ -62,6 +68,7 @@ _STATUS_WHEN_MET: dict[str, str] = {
     "figure": "supported",
     "citation": "cited",
 }
+EXPECTED_OF_READING = {"as printed": "fails as printed", "as corrected": "holds as corrected"}
 
 
 Check = Callable[..., Verdict | None]
@@ -70,14 +77,9 @@ C = TypeVar("C", bound=Check)
 
 def worst(parts: Iterable[Verdict]) -> Verdict:
     """The first part that fails, else the one nearest to failing; no part is taken after it."""
-    met: list[Verdict] = []
-    for part in parts:
-        if not part.holds:
-            return part
-        met.append(part)
-    if not met:
-        raise FlattestError("A claim needs at least one measured part.")
-    return max(met, key=lambda part: part.violation - part.tolerance)
+    return _first_failure(
+        parts, lambda met: max(met, key=lambda part: part.violation - part.tolerance)
+    )
 
 
 def provided(headline: Verdict, *conditions: Verdict) -> Verdict:
@@ -87,14 +89,20 @@ def provided(headline: Verdict, *conditions: Verdict) -> Verdict:
 
 def every(parts: Iterable[Verdict]) -> Verdict:
     """The first part where all are met, else the first that is not; no part is taken after it."""
-    first: Verdict | None = None
+    return _first_failure(parts, lambda met: met[0])
+
+
+def _first_failure(
+    parts: Iterable[Verdict], otherwise: Callable[[list[Verdict]], Verdict]
+) -> Verdict:
+    met: list[Verdict] = []
     for part in parts:
         if not part.holds:
             return part
-        first = first or part
-    if first is None:
-        raise FlattestError("A claim needs at least one measured part.")
-    return first
+        met.append(part)
+    if not met:
+        raise FlattestError("A claim needs at least one verdict.")
+    return otherwise(met)
 
 
 def assuming(headline: Verdict, *hypotheses: Verdict) -> Verdict:
@@ -111,6 +119,7 @@ class Claim:
 
     `reading` tells the two entries of a misprint apart: as printed, as corrected.
     `expected` is the status the ledger should find; any other makes `flattest verify` fail.
+    `experiments` are those whose summaries the check of a figure is given.
     """
 
     id: str
@@ -121,6 +130,7 @@ class Claim:
     expected: str
     reading: Reading | None = None
     cost: Cost = "fast"
+    experiments: tuple[str, ...] = ()
 
     @property
     def paper(self) -> str:
@@ -129,22 +139,8 @@ class Claim:
     @property
     def constants(self) -> dict[str, float]:
         """The constants the check pins down, by name: its keyword parameters."""
-        return {p.name: p.default for p in inspect.signature(self.check).parameters.values()}
-
-
-class Outcome(msgspec.Struct, frozen=True):
-    """One row of the ledger: the claim, what was measured and the status that follows."""
-
-    id: str
-    statement: str
-    source: str
-    evidence: str
-    cost: str
-    expected: str
-    status: str
-    as_expected: bool
-    measured: Verdict | None = None
-    note: str = ""
+        given = inspect.signature(self.check).parameters.values()
+        return {p.name: p.default for p in given if p.default is not p.empty}
 
 
 _REGISTRY: dict[str, Claim] = {}
@@ -159,6 +155,7 @@ def claim(
     reading: Reading | None = None,
     cost: Cost = "fast",
     expected: str | None = None,
+    experiments: tuple[str, ...] = (),
 ) -> Callable[[C], C]:
     """Registers a check. The id begins with its paper: "wen2023/theorem-4.1".
 
@@ -169,11 +166,20 @@ def claim(
     def register(check: C) -> C:
         if id in _REGISTRY:
             raise FlattestError(f"The claim {id!r} is registered twice.")
-        promised = expected or _expected_status(evidence, reading)
-        _REGISTRY[id] = Claim(id, statement, source, evidence, check, promised, reading, cost)
+        status = expected or EXPECTED_OF_READING.get(reading or "", STATUS_WHEN_MET[evidence])
+        _REGISTRY[id] = Claim(
+            id, statement, source, evidence, check, status, reading, cost, experiments
+        )
         return check
 
     return register
+
+
+def figure(
+    id: str, statement: str, *, experiments: tuple[str, ...], **settings: Any
+) -> Callable[[C], C]:
+    """Registers a check of what a figure shows, given the summaries of these experiments."""
+    return claim(id, statement, evidence="figure", experiments=experiments, **settings)
 
 
 def cite(id: str, statement: str, *, source: str) -> None:
@@ -182,18 +188,24 @@ def cite(id: str, statement: str, *, source: str) -> None:
 
 
 def ledger(pattern: str = "*", cost: Cost = "full") -> list[Claim]:
-    """The claims whose id matches, in the papers' order; cost "fast" leaves the long ones out.
+    """The claims whose id matches: papers as the registry has them, ids in their natural order.
 
-    A pattern without wildcards matches any id that contains it.
+    Cost "fast" leaves the long ones out. A pattern without wildcards matches any id that contains
+    it.
     """
     _load()
     glob = pattern if any(c in pattern for c in "*?[") else f"*{pattern}*"
-    order = {paper: place for place, paper in enumerate(papers())}
     found = [c for c in _REGISTRY.values() if fnmatch(c.id, glob)]
     if not found:
         raise FlattestError(f"No claim matches {pattern!r}; `flattest verify --list` names them.")
-    found.sort(key=lambda c: order[c.paper])
+    order = list(papers())
+    found.sort(key=lambda c: (order.index(c.paper), _natural(c.id)))
     return [c for c in found if cost == "full" or c.cost == "fast"]
+
+
+def _natural(id: str) -> list[Any]:
+    """Numbers by value: lemma-9 comes before lemma-10."""
+    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", id)]
 
 
 def get(id: str) -> Claim:
@@ -204,98 +216,18 @@ def get(id: str) -> Claim:
     return _REGISTRY[id]
 
 
-def run(entry: Claim, **constants: float) -> Outcome:
-    """Runs one check, with some of its constants changed where given.
-
-    A check that raises is a row with status "error", so that one defect does not hide the rest.
-    """
-    try:
-        measured = entry.check(**constants)
-    except Exception as error:
-        return _outcome(entry, "error", None, f"{type(error).__name__}: {error}")
-    note = measured.statement if measured else ""
-    return _outcome(entry, _status(entry, measured), measured, note)
-
-
-def verify(entries: Sequence[Claim], workers: int | None = None) -> Iterator[Outcome]:
-    """Runs the claims, in order; in `workers` processes, one a core where None.
-
-    Claims of one module go to one process, for they share what they compute.
-    """
-    if workers is not None and workers < 1:
-        raise FlattestError(f"The number of workers must be at least 1, not {workers}.")
-    themes = groupby(entries, key=lambda entry: entry.check.__module__)
-    groups = [[entry.id for entry in group] for _, group in themes]
-    workers = min(workers or os.cpu_count() or 1, len(groups))
-    if workers <= 1:
-        yield from map(run, entries)
-        return
-    # Spawned, not forked: JAX's threads do not survive a fork.
-    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"))
-    others = multiprocessing.active_children()
-    try:
-        with one_thread_each(), interrupts_held_back():
-            found = pool.map(_run_group, groups)
-        yield from chain.from_iterable(found)
-    except BaseException:
-        # A group may take minutes; nobody waits for it any more.
-        for process in multiprocessing.active_children():
-            if process not in others:
-                process.terminate()
-        raise
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-def _run_group(ids: list[str]) -> list[Outcome]:
-    return [run(get(id)) for id in ids]
-
-
-def _outcome(entry: Claim, status: str, measured: Verdict | None, note: str) -> Outcome:
-    as_expected = status.split(" (")[0] == entry.expected
-    return Outcome(
-        entry.id,
-        entry.statement,
-        entry.source,
-        entry.evidence,
-        entry.cost,
-        entry.expected,
-        status,
-        as_expected,
-        measured,
-        note,
-    )
-
-
-def _status(entry: Claim, measured: Verdict | None) -> str:
-    if measured is None:
-        return "cited"
-    if entry.reading == "as corrected":
-        return "holds as corrected" if measured.holds else "fails as corrected"
-    if entry.reading == "as printed":
-        return "holds as printed" if measured.holds else "fails as printed"
-    if not measured.holds:
-        return "fails"
-    met = _STATUS_WHEN_MET[entry.evidence]
-    return f"{met} ({measured.seeds} seeds)" if met == "supported" and measured.seeds else met
-
-
-def _expected_status(evidence: Evidence, reading: Reading | None) -> str:
-    by_reading = {"as printed": "fails as printed", "as corrected": "holds as corrected"}
-    return by_reading[reading] if reading else _STATUS_WHEN_MET[evidence]
-
-
 def _check_metadata(id: str, evidence: str, reading: str | None, cost: str) -> None:
     if id.split("/")[0] not in papers() or "/" not in id:
         raise FlattestError(
             f"A claim's id is PAPER/NAME with a paper of {list(papers())}, not {id!r}."
         )
-    if evidence not in get_args(Evidence):
-        raise unknown("kind of evidence", evidence, get_args(Evidence))
-    if reading is not None and reading not in get_args(Reading):
-        raise unknown("reading", reading, get_args(Reading))
-    if cost not in get_args(Cost):
-        raise unknown("cost", cost, get_args(Cost))
+    for what, given, valid in (
+        ("kind of evidence", evidence, Evidence),
+        ("reading", reading, Reading),
+        ("cost", cost, Cost),
+    ):
+        if given is not None and given not in get_args(valid):
+            raise unknown(what, given, get_args(valid))
 
 
 def _load() -> None:

@@ -1,4 +1,4 @@
-"""Outcomes kept beside the runs of a store, `claims.json`, for the page that shows both."""
+"""Rows of the ledger kept beside the runs of a store, `claims.json`, for the page."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,8 +7,8 @@ import msgspec
 
 from flattest.errors import FlattestError
 from flattest.files import StoreError, read_json, write_json
-from flattest.ledger.claim import Outcome
 from flattest.ledger.page import cells
+from flattest.ledger.verify import LedgerRow
 
 NAME = "claims.json"
 
@@ -25,8 +25,8 @@ class Checked(msgspec.Struct, frozen=True):
     note: str
 
 
-def save(outcomes: Sequence[Outcome], folder: Path) -> None:
-    """Keep the outcomes in `folder`, beside those of claims that were not checked this time.
+def save(rows: Sequence[LedgerRow], folder: Path) -> None:
+    """Keep the rows in `folder`, beside those of claims that were not checked this time.
 
     Where the file is damaged there is nothing to keep them beside, and it begins anew.
     """
@@ -36,17 +36,12 @@ def save(outcomes: Sequence[Outcome], folder: Path) -> None:
         raise
     except FlattestError:
         before = {}
-    kept = before | {outcome.id: _checked(outcome) for outcome in outcomes}
-    write_json(folder / NAME, sorted(kept.values(), key=lambda entry: entry.id))
+    new = {r.id: Checked(r.id, r.status, r.as_expected, *cells(r.verdict), r.note) for r in rows}
+    write_json(folder / NAME, sorted((before | new).values(), key=lambda kept: kept.id))
 
 
 def saved(folder: Path) -> dict[str, Checked]:
-    """The outcomes kept in `folder` by claim; none where there is no file."""
+    """The rows kept in `folder` by claim; none where there is no file."""
     path = folder / NAME
-    entries = read_json(path, list[Checked]) if path.exists() else []
-    return {entry.id: entry for entry in entries}
-
-
-def _checked(outcome: Outcome) -> Checked:
-    told = (outcome.id, outcome.status, outcome.as_expected)
-    return Checked(*told, *cells(outcome.measured), outcome.note)
+    kept = read_json(path, list[Checked]) if path.exists() else []
+    return {row.id: row for row in kept}

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from flattest.evidence import Verdict
-from flattest.ledger.claim import Outcome
+from flattest.ledger.verify import LedgerRow
 
 _HEADER = """# Claims
 
@@ -14,76 +14,84 @@ Every numbered statement of the source papers as a check that can fail. Generate
 - **fails as printed** / **holds as corrected**: the two readings of a misprint;
 - **not refuted**: a statement about all instances that random and adversarial ones did not break;
 - **supported (n seeds)**: a statistical statement, a fit or a training run, over n seeds;
+- **not run**: what a figure shows, where neither the store nor the committed results have its runs;
 - **cited**: a textbook result that the paper uses and this ledger does not check.
 
 The value must stand in the given relation to the bound up to the tolerance, which is relative
-(absolute where the bound is 0).
+(absolute where the bound is 0). The remark on a figure says which runs it rests on.
 """
-_COLUMNS = ("claim", "statement", "source", "evidence", "value", "bound", "tolerance", "status")
+_COLUMNS = (
+    "claim",
+    "statement",
+    "source",
+    "evidence",
+    "value",
+    "bound",
+    "tolerance",
+    "status",
+    "remarks",
+)
 
 
-def page(outcomes: Sequence[Outcome]) -> str:
-    """The page: one section per paper, one row per claim."""
-    return _page({outcome.id: row(outcome) for outcome in outcomes})
+def page(rows: Sequence[LedgerRow]) -> str:
+    """The page: one section per paper, one line per claim."""
+    return _page({row.id: line(row) for row in rows})
 
 
-def renewed(text: str, outcomes: Sequence[Outcome], ids: Sequence[str]) -> str:
-    """The page `text` with the rows of these outcomes anew, of the claims `ids` in their order."""
-    known = rows(text) | {outcome.id: row(outcome) for outcome in outcomes}
+def renewed(text: str, rows: Sequence[LedgerRow], ids: Sequence[str]) -> str:
+    """The page `text` with the lines of these rows anew, of the claims `ids` in their order."""
+    known = lines(text) | {row.id: line(row) for row in rows}
     return _page({id: known[id] for id in ids})
 
 
-def rows(text: str) -> dict[str, str]:
-    """The rows of a page by the ids of their claims."""
+def lines(text: str) -> dict[str, str]:
+    """The lines of a page by the ids of their claims."""
     return {
         f"{paper}/{line.split('`')[1]}": line
-        for paper, *lines in (section.splitlines() for section in text.split("\n## ")[1:])
-        for line in lines
+        for paper, *section in (part.splitlines() for part in text.split("\n## ")[1:])
+        for line in section
         if line.startswith("| `")
     }
 
 
-def _page(rows: Mapping[str, str]) -> str:
-    papers = list(dict.fromkeys(id.split("/")[0] for id in rows))
-    sections = [_section(p, [rows[id] for id in rows if id.startswith(f"{p}/")]) for p in papers]
+def _page(lines: Mapping[str, str]) -> str:
+    papers = list(dict.fromkeys(id.split("/")[0] for id in lines))
+    sections = [_section(p, [lines[id] for id in lines if id.startswith(f"{p}/")]) for p in papers]
     return "\n".join([_HEADER, *sections])
 
 
-def _section(paper: str, rows: Sequence[str]) -> str:
-    lines = [f"## {paper}", "", _line([*_COLUMNS, "remarks"]), _line(["---"] * 9)]
-    return "\n".join([*lines, *rows, ""])
+def _section(paper: str, lines: Sequence[str]) -> str:
+    head = [f"## {paper}", "", _joined(_COLUMNS), _joined(["---"] * len(_COLUMNS))]
+    return "\n".join([*head, *lines, ""])
 
 
-def row(outcome: Outcome) -> str:
+def line(row: LedgerRow) -> str:
     """One line of the table."""
-    value, bound, tolerance = cells(outcome.measured)
-    return _line(
+    return _joined(
         [
-            f"`{outcome.id.split('/', 1)[1]}`",
-            outcome.statement,
-            outcome.source,
-            outcome.evidence,
-            value,
-            bound,
-            tolerance,
-            outcome.status if outcome.as_expected else f"**{outcome.status}**",
-            outcome.note,
+            f"`{row.id.split('/', 1)[1]}`",
+            row.statement,
+            row.source,
+            row.evidence,
+            *cells(row.verdict),
+            row.status if row.as_expected else f"**{row.status}**",
+            row.note,
         ]
     )
 
 
-def cells(measured: Verdict | None) -> tuple[str, str, str]:
+def cells(verdict: Verdict | None) -> tuple[str, str, str]:
     """Value, bound with its relation, and tolerance as text."""
-    if measured is None:
+    if verdict is None:
         return "", "", ""
-    value = _number(measured.value)
-    if measured.bound == 0 and abs(measured.value) <= measured.tolerance > 0:
+    value = _number(verdict.value)
+    if verdict.bound == 0 and abs(verdict.value) <= verdict.tolerance > 0:
         # A rounding error: its digits are the machine's, not the claim's.
-        value = f"< {measured.tolerance:.0e}"
-    if measured.interval is not None:
-        value += " [{}, {}]".format(*map(_number, measured.interval))
-    tolerance = f"{measured.tolerance:.0e}" if measured.tolerance else "0"
-    return value, f"{measured.relation} {_number(measured.bound)}", tolerance
+        value = f"< {verdict.tolerance:.0e}"
+    if verdict.interval is not None:
+        value += " [{}, {}]".format(*map(_number, verdict.interval))
+    tolerance = f"{verdict.tolerance:.0e}" if verdict.tolerance else "0"
+    return value, f"{verdict.relation} {_number(verdict.bound)}", tolerance
 
 
 def _number(x: float) -> str:
@@ -91,5 +99,5 @@ def _number(x: float) -> str:
     return f"{x:.5g}"
 
 
-def _line(texts: Sequence[str]) -> str:
+def _joined(texts: Sequence[str]) -> str:
     return "| " + " | ".join(text.replace("|", "\\|") for text in texts) + " |"

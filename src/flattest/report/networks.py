@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 
 from flattest.experiments.training import Training
+from flattest.papers.wen2023.neurons import largest_neurons
 from flattest.problem.data import CompleteXor, Dataset, Xor
 from flattest.problem.models import MLP
 from flattest.report.views import rounded
@@ -20,7 +21,6 @@ from flattest.runs.store import StoredRun
 NEURONS_AT_MOST = 160
 DOES = ("generalizes", "mixed", "memorizes", "silent")
 GENERALIZES, MIXED, MEMORIZES, SILENT = range(4)
-LARGEST = 4
 
 
 class Moment(msgspec.Struct, frozen=True):
@@ -136,7 +136,7 @@ class Neurons:
             counts=[int((self.does == kind).sum()) for kind in kinds],
             shares=rounded(np.array([self.part[self.does == k].sum() / total for k in kinds])),
             points_per_neuron=float(self.points @ self.part / total),
-            largest=rounded(_largest(self.W1)),
+            largest=rounded(largest_neurons(self.W1)),
         )
 
 
@@ -150,8 +150,3 @@ def _part_of_output(model: MLP, params: dict[str, np.ndarray], r: np.ndarray) ->
     if model.norm == "sim_bn":
         return outgoing * np.abs(params["gamma"]) * (r != 0).any(axis=0)
     return outgoing * np.sqrt((r**2).mean(axis=0))
-
-
-def _largest(W1: np.ndarray) -> np.ndarray:
-    largest = W1[np.argsort(-np.linalg.norm(W1, axis=1))[:LARGEST]]
-    return np.column_stack([largest[:, :2], np.linalg.norm(largest[:, 2:], axis=1)])

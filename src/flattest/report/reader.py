@@ -12,7 +12,7 @@ import msgspec
 
 from flattest.experiments.experiment import VARIANTS, Experiment, VariantName
 from flattest.experiments.registry import experiments, papers
-from flattest.lab.scenario import Answer, Finding, answer
+from flattest.lab.scenario import Answer, Finding, answer, mean_error
 from flattest.ledger.claim import ledger
 from flattest.ledger.kept import Checked, saved
 from flattest.report.networks import NetworkView, inside
@@ -179,7 +179,7 @@ class Reader:
     def _fronts(self, panels: Panels, stamps: Stamps) -> Iterator[Front]:
         for paper in papers().values():
             module: Any = paper.module("experiments")
-            rows = getattr(module, "ROWS", ())
+            rows = getattr(module, "ARCHITECTURES", {}).values()
             found = [self._scenario(row, module.roles(row), panels, stamps) for row in rows]
             if any(found):
                 title = paper.title.partition(":")[0]
@@ -296,7 +296,7 @@ def _scenario(
     try:
         found = answer(setup, roles, variant, store)
     except Exception as error:
-        unknown = Finding(None, 1.0, 0.0, 1.0, f"Cannot be judged: {error}")
+        unknown = Finding(None, mean_error([], setup.generalizes), f"Cannot be judged: {error}")
         found = Answer(setup.name, "undetermined", unknown, unknown)
     names = {role: e.name for role, e in roles.items()}
     return Scenario(row.title, row.theorem, variant, row.paper, found, names)

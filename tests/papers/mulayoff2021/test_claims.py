@@ -1,9 +1,9 @@
-from flattest.ledger import claim as claims
+from flattest.ledger.claim import ledger
 from flattest.papers.mulayoff2021.claims import lemmas
 
 
 def test_three_equations_of_the_supplement_are_misprinted():
-    printed = {e.id for e in claims.ledger("mulayoff2021/*") if e.reading == "as printed"}
+    printed = {e.id for e in ledger("mulayoff2021/*") if e.reading == "as printed"}
     assert printed == {f"mulayoff2021/{name}-as-printed" for name in ("S41", "S75", "S87")}
 
 

@@ -5,15 +5,13 @@ import msgspec
 import numpy as np
 import pytest
 
+from flattest.papers.mulayoff2021.descents import Minimum, measured, minimum
 from flattest.papers.mulayoff2021.experiments import (
     QUICK_SWEEP,
     SLACK,
     STABLE,
     STABLE_ON_AVERAGE,
     InitMagnitudes,
-    Minimum,
-    measured,
-    minimum,
     scaled_network,
     spread_below_threshold,
 )
@@ -43,7 +41,7 @@ def test_every_run_of_a_sweep_is_counted_or_excluded_for_one_reason(sweep):
     assert (sweep["knots_on_data"] == 0).sum() == sweep["smooth"][0]
     assert (sweep["final_loss"][sweep["converged"] == 1] <= QUICK_SWEEP.stop_loss).all()
     assert (sweep["final_loss"][counted] <= QUICK_SWEEP.rest_loss).all()
-    told = QUICK_SWEEP.measures(sweep)
+    told = QUICK_SWEEP.columns(sweep)
     assert told["counted"] == sweep["counted"][0]
     assert told["converged in the warm-up"] == sweep["excluded_in_warmup"][0]
     assert told["not converged"] == sweep["excluded_unconverged"][0]
@@ -160,7 +158,7 @@ def test_a_run_that_never_comes_to_rest_is_not_counted():
     assert found["counted"][0] == 0
     assert found["excluded_unconverged"][0] + found["excluded_in_warmup"][0] == 2
     assert np.isnan(found["sharpness"]).all()
-    told = hasty.measures(found)
+    told = hasty.columns(found)
     assert told["counted"] == 0
     assert np.isnan(told["sharpness over 2/η, %"])
     assert np.isnan(told["sharpness ↔ 2/η"])

@@ -2,23 +2,20 @@
 
 from dataclasses import replace
 
-import msgspec
 import numpy as np
 import pytest
 
+from flattest.experiments.registry import papers
 from flattest.flatness.interpolators import flattest_interpolator
-from flattest.lab.summary import Summary
-from flattest.papers.vardhan2026 import experiments as vardhan2026
-from flattest.papers.vardhan2026.experiments import (
-    EXPERIMENTS,
-    Scaling,
-    Scatter,
-    flattest_outer_weights,
-)
+from flattest.lab.summary import read_summaries
+from flattest.ledger.figures import RESULTS
+from flattest.papers.vardhan2026 import interpolation
+from flattest.papers.vardhan2026.experiments import EXPERIMENTS, EXPONENTS, Scaling, Scatter
+from flattest.papers.vardhan2026.interpolation import flattest_outer_weights
 from flattest.problem.data import SumOfSingleIndex
 from flattest.problem.multi_index import inner_weights
+from flattest.rescaling.two_layer import norm_exponent
 from flattest.training.run import Run
-from support.places import ROOT
 
 SMALL = Scatter(
     distribution=SumOfSingleIndex(12, 3, "relu", 0.1),
@@ -76,7 +73,7 @@ def leave_unsolved(monkeypatch, status, weighted):
         a = np.full_like(found.a, np.nan) if status == "infeasible" else found.a
         return found if weighted == (weights is None) else replace(found, a=a, status=status)
 
-    monkeypatch.setattr(vardhan2026, "flattest_outer_weights", unsolved)
+    monkeypatch.setattr(interpolation, "flattest_outer_weights", unsolved)
 
 
 @pytest.mark.parametrize("status", ["infeasible", "ill-conditioned"])
@@ -120,32 +117,31 @@ def test_every_seed_must_be_certified(variant):
 def test_a_summary_of_a_scatter_tells_ranks_and_ends():
     rho = np.array([0.1, 0.2, 0.5, 0.9])
     flatness, loss = np.array([9.0, 7.0, 2.0, 3.0]), np.array([4.0, 3.0, 2.0, 1.0])
-    told = SMALL.measures({"correlation": rho, "flatness": flatness, "population_loss": loss})
+    told = SMALL.columns({"correlation": rho, "flatness": flatness, "population_loss": loss})
     assert [told[pair] for pair in ("−ρ ↔ flatness", "−ρ ↔ loss", "flatness ↔ loss")] == (
         pytest.approx([0.8, 1, 0.8])
     )
     assert list(told.values())[3:] == [9, 2, 3, 4, 2, 1]
     rounding = {"correlation": rho, "flatness": flatness, "population_loss": -1e-15 * rho}
-    assert np.isnan(SMALL.measures(rounding)["flatness ↔ loss"])
+    assert np.isnan(SMALL.columns(rounding)["flatness ↔ loss"])
 
 
 def test_a_summary_of_the_scaling_laws_tells_the_exponents():
     n = np.array([128.0, 256.0, 512.0])
     series = {"n": n, "good": 3 * n**-0.3, "bad": n**0.4, "gap": n**0.7 / 3}
     series |= {"good_excess_loss": 1 / n, "bad_excess_loss": 0 * n + 2}
-    told = Scaling(activation="quadratic").measures(series)
+    told = Scaling(activation="quadratic").columns(series)
     expected = [512, -1 / 3, -0.3, 1 / 3, 0.4, 2 / 3, 0.7, -1, 0]
     assert list(told.values()) == pytest.approx(expected, abs=1e-12)
 
 
 def test_the_committed_results_are_those_of_the_specs():
     """The file is what `flattest summary 'vardhan2026/*' --full --json` printed."""
-    path = ROOT / "docs" / "results" / "vardhan2026.json"
-    results = msgspec.json.decode(path.read_bytes(), type=list[Summary])
+    results = read_summaries(papers()["vardhan2026"].folder / RESULTS)
     specs = [(e.name, e.statement, e.notes, e.full.seeds) for e in EXPERIMENTS]
     assert [(s.experiment, s.statement, s.notes, s.seeds) for s in results] == specs
     assert all(s.met for s in results)
-    scaling = [s.measured["largest n"] for s in results if "scaling" in s.experiment]
+    scaling = [s.columns["largest n"] for s in results if "scaling" in s.experiment]
     assert {spread.median for spread in scaling} == {Scaling(activation="relu").sizes[-1]}
 
 
@@ -178,3 +174,7 @@ def test_quick_variants_meet_their_expectations(panel):
     variant = next(e for e in EXPERIMENTS if e.panel == panel).quick
     results = [Run(seed=0, status="finished", series=variant.task.compute(0))]
     assert all(expectation.verdict(results).holds for expectation in variant.expectations)
+
+
+def test_the_exponents_of_the_scaling_laws_are_those_of_lemma_1():
+    assert all(norm_exponent(name) == pytest.approx(p) for name, p in EXPONENTS.items())

@@ -7,12 +7,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from flattest.errors import FlattestError
+from flattest.palette import BLUE, GREEN, INK, ORANGE, RED
 from flattest.stability.functions import Network, second_derivative
 from flattest.stability.weights import g
 from flattest.training.run import Run
 
-# Okabe and Ito's colours, distinguishable by everyone.
-BLACK, ORANGE, BLUE, GREEN, RED = "#000000", "#E69F00", "#0072B2", "#009E73", "#D55E00"
 SHOWN = 6
 
 
@@ -21,7 +20,7 @@ def two_step_sizes(results: Sequence[Run]) -> Figure:
     result = results[0]
     drawn = Figure(figsize=(12, 3.6), layout="constrained")
     function, kinks, loss, sharpness = drawn.subplots(1, 4)
-    for run, (lr, colour) in enumerate(zip(result["lr"], (BLACK, GREEN), strict=True)):
+    for run, (lr, colour) in enumerate(zip(result["lr"], (INK, GREEN), strict=True)):
         label = f"η = {lr:.0e}" if run == 0 else f"then {lr:.0e}"
         draw_function(function, result, run, colour, label)
         draw_kinks(kinks, result, run, colour)
@@ -42,7 +41,7 @@ def sharpness_against_step_size(results: Sequence[Run]) -> Figure:
     drawn = Figure(figsize=(4.2 * len(results), 4), layout="constrained")
     for ax, result in zip(np.atleast_1d(drawn.subplots(1, len(results))), results, strict=True):
         lr = result["lr"]
-        ax.loglog(lr, result["threshold"], color=BLACK, linestyle="--", label="2/η")
+        ax.loglog(lr, result["threshold"], color=INK, linestyle="--", label="2/η")
         for name, colour, label in (
             ("sharpness", RED, "λ_max"),
             ("flattest", BLUE, "λ_max, flattest implementation"),
@@ -87,7 +86,7 @@ def sharpness_for_init_magnitudes(results: Sequence[Run]) -> Figure:
     result = results[0]
     drawn = Figure(figsize=(5.5, 4), layout="constrained")
     ax = drawn.subplots()
-    ax.loglog(result["lr"][0], result["threshold"][0], color=BLACK, linestyle="--", label="2/η")
+    ax.loglog(result["lr"][0], result["threshold"][0], color=INK, linestyle="--", label="2/η")
     shades = np.linspace(0.15, 0.9, result["factor"].size)
     for row, (factor, shade) in enumerate(zip(result["factor"], shades, strict=True)):
         colour = (0.9 * (1 - shade), 0.35 + 0.3 * shade, 0.7)

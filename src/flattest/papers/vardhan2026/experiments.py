@@ -25,29 +25,11 @@ from flattest.experiments.expectations import (
     rank_correlation,
 )
 from flattest.experiments.experiment import Computed, Experiment, Variant
-from flattest.flatness.interpolators import Interpolator, flattest_interpolator
-from flattest.problem.activations import activation
-from flattest.problem.data import Dataset, MultiIndex, QuadraticForm, SingleIndex, SumOfSingleIndex
-from flattest.problem.multi_index import bad_inner_weights, inner_weights, population_loss
-from flattest.rescaling.two_layer import norm_exponent, orbit_weights
+from flattest.problem.data import MultiIndex, QuadraticForm, SingleIndex, SumOfSingleIndex
 
 ACTIVATIONS = {"relu": "relu", "leaky-relu": "leaky_relu:0.1", "quadratic": "quadratic"}
-
-
-def flattest_outer_weights(W, data: Dataset, name: str, weights=None) -> Interpolator:
-    """Eq. (3) for inner weights W: min Σ ω_j |a_j|^p over interpolators of the data."""
-    phi = np.asarray(activation(name).value(data.x @ W.T))
-    return flattest_interpolator(phi, data.y, norm_exponent(name), weights)
-
-
-_MEASURED = (
-    "norm",
-    "flatness",
-    "population_loss",
-    "test_loss",
-    "weighted_flatness",
-    "weighted_population_loss",
-)
+# p = 2c/(c+1) of Lemma 1, for σ of degree c.
+EXPONENTS = {"relu": 1.0, "leaky_relu:0.1": 1.0, "quadratic": 4 / 3}
 
 
 class Scatter(Computed, frozen=True, tag="vardhan2026/scatter"):
@@ -69,14 +51,17 @@ class Scatter(Computed, frozen=True, tag="vardhan2026/scatter"):
     test_size: int = 10_000
 
     def compute(self, seed: int) -> Mapping[str, Any]:
-        data = self.distribution.draw(self.n, seed)
-        fresh = self.distribution.population(self.test_size, seed)
+        from flattest.papers.vardhan2026.interpolation import of_correlation
+
+        distribution, name = self.distribution, self.activation
+        data = distribution.draw(self.n, seed)
+        fresh = distribution.population(self.test_size, seed)
         grid = np.geomspace(self.low, self.high, self.correlations)
-        points = [self._point(rho, data, fresh, seed) for rho in grid]
+        points = [of_correlation(r, self.m, data, fresh, distribution, name, seed) for r in grid]
         series = {name: np.array([point[name] for point in points]) for name in points[0]}
         return {"correlation": grid, "misalignment": 1 - grid, **series}
 
-    def measures(self, series: Mapping[str, np.ndarray]) -> Mapping[str, float]:
+    def columns(self, series: Mapping[str, np.ndarray]) -> Mapping[str, float]:
         """Rank correlations over ρ, and flatness and loss at the ends of the grid and between."""
         flatness, rho = series["flatness"], series["correlation"]
         # 12 decimals: what is 0 to rounding (Figure 4b) has no ranks.
@@ -91,26 +76,6 @@ class Scatter(Computed, frozen=True, tag="vardhan2026/scatter"):
             "loss, least ρ": loss[0],
             "loss of the flattest": loss[flatness.argmin()],
             "loss, largest ρ": loss[-1],
-        }
-
-    def _point(self, rho: float, data: Dataset, fresh, seed: int) -> dict[str, float]:
-        W = inner_weights(self.distribution.directions, self.m, rho, seed)
-        omega = orbit_weights(W, data.x, self.activation)
-        plain = flattest_outer_weights(W, data, self.activation)
-        exact = flattest_outer_weights(W, data, self.activation, omega)
-        if not plain.status == exact.status == "optimal":
-            return {**dict.fromkeys(_MEASURED, np.nan), "certified": 0.0}
-        f = np.asarray(activation(self.activation).value(fresh.x @ W.T)) @ plain.a
-        return {
-            "norm": plain.value,
-            "flatness": float(omega @ np.abs(plain.a) ** norm_exponent(self.activation)),
-            "population_loss": population_loss(W, plain.a, self.distribution, self.activation),
-            "test_loss": float(np.mean((f - fresh.y) ** 2)),
-            "weighted_flatness": exact.value,
-            "weighted_population_loss": population_loss(
-                W, exact.a, self.distribution, self.activation
-            ),
-            "certified": 1.0,
         }
 
 
@@ -130,13 +95,17 @@ class Scaling(Computed, frozen=True, tag="vardhan2026/scaling"):
     tau: float = 0.1
 
     def compute(self, seed: int) -> Mapping[str, Any]:
-        rows = [self._row(n, seed) for n in self.sizes]
+        from flattest.papers.vardhan2026.interpolation import good_and_bad
+
+        rows = [good_and_bad(n, self.r, self.tau, self.activation, seed) for n in self.sizes]
         series = {name: np.array([row[name] for row in rows]) for name in rows[0]}
         gap = series["bad"] / series["good"]
         return {"n": np.array(self.sizes, float), **series, "gap": gap}
 
-    def measures(self, series: Mapping[str, np.ndarray]) -> Mapping[str, float]:
+    def columns(self, series: Mapping[str, np.ndarray]) -> Mapping[str, float]:
         """Exponents in n: those of Theorems 1 and 2, and those found."""
+        from flattest.rescaling.two_layer import norm_exponent
+
         p, log_n = norm_exponent(self.activation), np.log(series["n"])
 
         def exponent(name: str) -> float:
@@ -154,33 +123,45 @@ class Scaling(Computed, frozen=True, tag="vardhan2026/scaling"):
             "excess loss, bad": exponent("bad_excess_loss"),
         }
 
-    def _row(self, n: int, seed: int) -> dict[str, float]:
-        d = 2 * n
-        distribution = SumOfSingleIndex(d, self.r, self.activation, self.tau / np.sqrt(n))
-        data = distribution.draw(n, seed)
-        U = distribution.directions
-        teacher = np.resize(U, (n, d))
-        spare = inner_weights(U, 2 * n, np.sqrt(self.r / d), seed)
-        pools = {
-            "good": np.concatenate([teacher, spare]),
-            "bad": bad_inner_weights(U, 3 * n, 0.0, seed),
-        }
-        measured = {k: self._measured(W, data, distribution) for k, W in pools.items()}
-        return {f"{k}{name}": v for k, row in measured.items() for name, v in row.items()}
 
-    def _measured(self, W, data: Dataset, distribution: MultiIndex) -> dict[str, float]:
-        p = norm_exponent(self.activation)
-        found = flattest_outer_weights(W, data, self.activation)
-        if found.status != "optimal":
-            return {"": np.nan, "_flatness": np.nan, "_excess_loss": np.nan, "_certified": 0.0}
-        omega = orbit_weights(W, data.x, self.activation) / data.d ** (p / 2)
-        loss = population_loss(W, found.a, distribution, self.activation)
+DIMENSIONS = (20, 40, 80)
+
+
+class Dimensions(Computed, frozen=True, tag="vardhan2026/dimensions"):
+    """The quadratic form of Figure 4(c) in several dimensions d, with n = 2d and m = 4d.
+
+    `connection_d…` is Spearman's correlation of the population loss with the flatness over ρ,
+    `fall` that in the fewest dimensions minus that in the most; `least_loss` and `certified` are
+    the least over ρ, one entry for each d.
+    """
+
+    dimensions: tuple[int, ...] = DIMENSIONS
+    correlations: int = 8
+
+    def compute(self, seed: int) -> Mapping[str, Any]:
+        found = {d: self._scatter(d).compute(seed) for d in self.dimensions}
+        links = [rank_correlation(s["flatness"], s["population_loss"]) for s in found.values()]
         return {
-            "": found.value,
-            "_flatness": float(omega @ np.abs(found.a) ** p),
-            "_excess_loss": loss - distribution.noise**2,
-            "_certified": 1.0,
+            **{f"connection_d{d}": link for d, link in zip(found, links, strict=True)},
+            "fall": links[0] - links[-1],
+            "least_loss": [s["population_loss"].min() for s in found.values()],
+            "certified": [s["certified"].min() for s in found.values()],
         }
+
+    def columns(self, series: Mapping[str, np.ndarray]) -> Mapping[str, float]:
+        links = {f"flatness ↔ loss, d = {d}": f"connection_d{d}" for d in self.dimensions}
+        ends = {column: float(series[name]) for column, name in (links | {"fall": "fall"}).items()}
+        return ends | {"least loss": float(np.min(series["least_loss"]))}
+
+    def _scatter(self, d: int) -> Scatter:
+        return Scatter(
+            distribution=QuadraticForm(d, 0.01),
+            activation="relu",
+            n=2 * d,
+            m=4 * d,
+            correlations=self.correlations,
+            test_size=100,
+        )
 
 
 def _scatter(panel, figure, statement, distribution, name, expectations, notes="", **settings):
@@ -204,11 +185,31 @@ def _scatter(panel, figure, statement, distribution, name, expectations, notes="
 
 CERTIFIED = AtLeastInEverySeed(series="certified", value=1, at="min")
 # Spearman's rank correlations over the grid of ρ, the median over seeds.
+GOOD_IS_ALIGNED = RankCorrelation(x="misalignment", y="population_loss", at_least=0.8)
+FLAT_IS_GOOD = RankCorrelation(x="flatness", y="population_loss", at_least=0.8)
+FLAT_IS_ALIGNED = RankCorrelation(x="misalignment", y="flatness", at_least=0.9)
+WEIGHTED_FLAT_IS_ALIGNED = RankCorrelation(x="misalignment", y="weighted_flatness", at_least=0.8)
 LINKED = (
-    RankCorrelation(x="misalignment", y="population_loss", at_least=0.8),
-    RankCorrelation(x="flatness", y="population_loss", at_least=0.8),
+    GOOD_IS_ALIGNED,
+    FLAT_IS_GOOD,
     RankCorrelation(x="weighted_flatness", y="weighted_population_loss", at_least=0.8),
 )
+# n > d noiseless samples determine a linear function, and 1 = Σ a_j (w_j·u) ≤ ρ‖a‖₁.
+DETERMINED = AtMost(series="population_loss", value=1e-10, at="max")
+INVERSE = (
+    AtLeastInEverySeed(series="norm", at="start", value=(1 - 1e-9) / 0.01),
+    PowerLaw(x="correlation", y="norm", exponent=-1, tolerance=0.05),
+)
+# f = 0 has loss 1: no interpolator of the quadratic form does better, whatever its flatness.
+NO_BETTER_THAN_ZERO = AtLeastInEverySeed(series="least_loss", at="min", value=1)
+FADES = AtLeast(series="fall", value=0)
+
+
+def connection(d: int) -> AtLeast:
+    """Flatter interpolators of the quadratic form in d dimensions have a smaller loss."""
+    return AtLeast(series=f"connection_d{d}", value=0)
+
+
 NOT_DEFINITION_2 = (
     "m > d weights span all of R^d, so that the span's correlation is 1 whatever ρ is: this is not "
     "the third condition of Definition 2."
@@ -257,7 +258,7 @@ FIGURE_3 = tuple(
         "Sums of single-index models: flatness and population loss both fall as ρ rises.",
         _sum_of_single_index(name),
         name,
-        (*LINKED, RankCorrelation(x="misalignment", y="flatness", at_least=0.9)),
+        (*LINKED, FLAT_IS_ALIGNED, WEIGHTED_FLAT_IS_ALIGNED),
         NOT_DEFINITION_2,
     )
     for label, name in ACTIVATIONS.items()
@@ -269,7 +270,7 @@ FIGURE_4 = (
         "A linear link learned with ReLU behaves as a multi-index model does.",
         _single_index("linear"),
         "relu",
-        (*LINKED, RankCorrelation(x="misalignment", y="flatness", at_least=0.9)),
+        (*LINKED, FLAT_IS_ALIGNED),
     ),
     _scatter(
         "fig4b",
@@ -277,10 +278,7 @@ FIGURE_4 = (
         "Linear link and activation: all losses are 0, S_min falls like 1/ρ (the paper: is alike).",
         lambda d: SingleIndex(d, link="linear"),
         "linear",
-        (
-            AtMost(series="population_loss", value=1e-10, at="max"),
-            PowerLaw(x="correlation", y="norm", exponent=-1, tolerance=0.05),
-        ),
+        (DETERMINED, *INVERSE),
         "n = 2d noiseless samples determine the linear function, so the loss is 0 and "
         "‖a‖₁ ≥ 1/ρ: the flatness is not the same for all ρ, it falls like 1/ρ.",
     ),
@@ -300,16 +298,15 @@ FIGURE_4 = (
         "The quadratic form of Nichani et al. with ReLU: all population losses are large.",
         lambda d: QuadraticForm(d, 0.01),
         "relu",
-        # f = 0 has loss 1: no interpolator does better, whatever its flatness.
         (AtLeast(series="population_loss", value=1, at="min"),),
         "U, which is all of R^d, is taken to be the positive eigenspace of the form. Whether "
-        "flatness and loss are connected takes more seeds: the claim vardhan2026/figure-4c.",
+        "flatness and loss are connected takes more seeds: fig4c-dimensions.",
     ),
 )
 
 
 def _scaling(label: str, name: str) -> Experiment:
-    p = norm_exponent(name)
+    p = EXPONENTS[name]
     expectations = (
         AtLeastInEverySeed(series="good_certified", value=1, at="min"),
         AtLeastInEverySeed(series="bad_certified", value=1, at="min"),
@@ -333,4 +330,17 @@ EXPERIMENTS = (
     *FIGURE_3,
     *FIGURE_4,
     *(_scaling(label, name) for label, name in ACTIVATIONS.items()),
+    Experiment(
+        name="vardhan2026/fig4c-dimensions",
+        figure="Figure 4(c)",
+        statement="The quadratic form: flatness and loss are connected in few dimensions (the "
+        "paper: not at all), and the less the more there are.",
+        quick=Variant(Dimensions(dimensions=(10, 20)), seeds=3, expectations=(CERTIFIED,)),
+        full=Variant(
+            Dimensions(),
+            seeds=40,
+            expectations=(CERTIFIED, NO_BETTER_THAN_ZERO, FADES, *map(connection, DIMENSIONS)),
+        ),
+        notes="One seed's rank correlation has a standard deviation of about ½.",
+    ),
 )

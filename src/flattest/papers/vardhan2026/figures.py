@@ -7,10 +7,10 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
-from flattest.papers.vardhan2026.experiments import EXPERIMENTS, Scaling
+from flattest.palette import BLUE, RED
+from flattest.papers.vardhan2026.experiments import EXPERIMENTS, Scaling, Scatter
 from flattest.training.run import Run
 
-GOOD, BAD = "#0072B2", "#D55E00"
 PANELS = (
     ("flatness", "population_loss", r"minimizer of $\|a\|_p^p$, Eq. (3)"),
     ("weighted_flatness", "weighted_population_loss", r"minimizer of $S_{\min}$"),
@@ -57,7 +57,7 @@ def scaling(results: Sequence[Run]) -> Figure:
     drawn = Figure(figsize=(5, 3.8), layout="constrained")
     ax = drawn.subplots()
     n = results[0]["n"]
-    for name, colour in (("good", GOOD), ("bad", BAD)):
+    for name, colour in (("good", BLUE), ("bad", RED)):
         mean, error = averaged(results, name)
         slope, offset = np.polyfit(np.log(n), np.log(mean), 1)
         label = f"{name} inner weights, $n^{{{slope:.2f}}}$"
@@ -71,5 +71,8 @@ def scaling(results: Sequence[Run]) -> Figure:
 
 
 FIGURES = {
-    e.name: {e.panel: scaling if isinstance(e.full.task, Scaling) else scatter} for e in EXPERIMENTS
+    e.name: {e.panel: draw}
+    for e in EXPERIMENTS
+    for kind, draw in ((Scatter, scatter), (Scaling, scaling))
+    if isinstance(e.full.task, kind)
 }

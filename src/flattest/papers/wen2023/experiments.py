@@ -27,7 +27,6 @@ from flattest.experiments.expectations import (
 )
 from flattest.experiments.experiment import Computed, Experiment, Variant
 from flattest.experiments.training import Training
-from flattest.flatness.certification import certify
 from flattest.problem.data import AnyDistribution, Ball, Circle, Dataset, Xor
 from flattest.problem.losses import MSE, Logistic, Loss
 from flattest.problem.models import MLP, Init, Params
@@ -119,6 +118,8 @@ class CircleMemorizer(Computed, frozen=True, tag="wen2023/circle_memorizer"):
     shares: tuple[float, ...] = (1.0, 0.25, 0.04)
 
     def compute(self, seed: int) -> Mapping[str, Any]:
+        from flattest.flatness.certification import certify
+
         data = Circle().draw(self.n, seed)
         angles = np.sort(np.arctan2(data.x[:, 1], data.x[:, 0]))
         gaps = np.diff(angles, append=angles[0] + 2 * np.pi)

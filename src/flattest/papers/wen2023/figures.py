@@ -9,11 +9,10 @@ from matplotlib.patches import Polygon
 
 from flattest.errors import FlattestError
 from flattest.experiments.training import Training
+from flattest.palette import BLUE, GREEN, INK, RED
 from flattest.papers.wen2023.experiments import EXPERIMENTS
+from flattest.papers.wen2023.neurons import largest_neurons
 from flattest.training.run import Run
-
-# Okabe and Ito's palette.
-BLUE, ORANGE, GREEN, INK = "#0072B2", "#D55E00", "#009E73", "#333333"
 
 
 def curves(results: Sequence[Run]) -> Figure:
@@ -21,7 +20,7 @@ def curves(results: Sequence[Run]) -> Figure:
     drawn = Figure(figsize=(9, 3.2), layout="constrained")
     errors, sharpness = drawn.subplots(1, 2)
     band(errors, results, "test_error", BLUE, "test error")
-    band(errors, results, "train_error", ORANGE, "train error")
+    band(errors, results, "train_error", RED, "train error")
     errors.set(xscale="log", xlabel="epoch", ylabel="zero-one error", ylim=(-0.02, 0.6))
     errors.legend(frameon=False)
     band(sharpness, results, "sharpness", GREEN, "Tr ∇²L")
@@ -62,12 +61,6 @@ def neurons(results: Sequence[Run]) -> Figure:
     return drawn
 
 
-def largest_neurons(W1: np.ndarray, count: int = 4) -> np.ndarray:
-    """Rows (W1[1], W1[2], ‖W1[3:d]‖) of the neurons of largest norm, largest first."""
-    largest = W1[np.argsort(-np.linalg.norm(W1, axis=1))[:count]]
-    return np.column_stack([largest[:, :2], np.linalg.norm(largest[:, 2:], axis=1)])
-
-
 def memorizer_on_the_circle(results: Sequence[Run]) -> Figure:
     """Figure 3: the caps in which each neuron is active, for ε from its largest value down."""
     result = results[0]
@@ -90,7 +83,7 @@ def _draw_circle(ax: Axes, angles: np.ndarray, half: np.ndarray) -> None:
         arc = np.linspace(angle - width, angle + width, 60)
         cap = np.column_stack([np.cos(arc), np.sin(arc)])
         ax.add_patch(Polygon(cap, color=BLUE, alpha=0.4, lw=0))
-    ax.plot(np.cos(angles), np.sin(angles), "o", color=ORANGE, ms=4)
+    ax.plot(np.cos(angles), np.sin(angles), "o", color=RED, ms=4)
     ax.set_aspect("equal")
     ax.axis("off")
 

@@ -20,7 +20,7 @@ from flattest.problem.models import MLP
 from flattest.training.algorithms import Phase, gd, sam
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class Architecture(msgspec.Struct, frozen=True, kw_only=True):
     """One architecture: what is asked, at two scales, and the paper's answers."""
 
     title: str
@@ -77,8 +77,8 @@ _SIM_BN = _full(
 )
 _SIM_LN = _full("sim-ln", wen2023.SIM_LN, "fig6b")
 
-ROWS = (
-    Row(
+_ALL = (
+    Architecture(
         title="2-layer without bias",
         theorem="Theorem 3.1",
         paper=(True, True),
@@ -90,14 +90,14 @@ ROWS = (
             challenges=2,
         ),
     ),
-    Row(
+    Architecture(
         title="2-layer with bias",
         theorem="Theorem 4.1",
         paper=(False, False),
         full=_BIAS,
         quick=_quick(_BIAS, algorithm=(sam(0.01, 0.05, epochs=20_000),), baseline=_QUICK_GD),
     ),
-    Row(
+    Architecture(
         title="2-layer with simplified BatchNorm",
         theorem="Theorem 3.2",
         paper=(True, True),
@@ -110,7 +110,7 @@ ROWS = (
             challenges=2,
         ),
     ),
-    Row(
+    Architecture(
         title="2-layer with simplified LayerNorm",
         theorem="Theorem 5.1",
         paper=(False, True),
@@ -120,11 +120,14 @@ ROWS = (
 )
 
 
-def roles(row: Row) -> dict[str, Experiment]:
-    """The experiments behind a row, by role."""
-    flattest, algorithm = row.paper
+ARCHITECTURES = {each.full.name: each for each in _ALL}
+
+
+def roles(asked: Architecture) -> dict[str, Experiment]:
+    """The experiments behind a row of the table, by role."""
+    flattest, algorithm = asked.paper
     expected = {"challenge": flattest, "algorithm": algorithm, "baseline": True}
-    return experiments_of(row.quick, row.full, "table1", expected)
+    return experiments_of(asked.quick, asked.full, "table1", expected)
 
 
-EXPERIMENTS = tuple(e for row in ROWS for e in roles(row).values())
+EXPERIMENTS = tuple(e for each in ARCHITECTURES.values() for e in roles(each).values())

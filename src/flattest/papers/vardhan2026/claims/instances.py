@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 
 import numpy as np
-from scipy import stats
 
+from flattest.evidence import mean_interval
 from flattest.papers.vardhan2026.experiments import Scaling
 from flattest.problem.activations import activation
 from flattest.problem.data import Dataset
@@ -54,10 +54,3 @@ def fitted_exponent(
         np.polyfit(log_n, np.log([measure(n, seed) for n in sizes]), 1)[0] for seed in range(seeds)
     ]
     return mean_interval(slopes)
-
-
-def mean_interval(values) -> tuple[float, tuple[float, float]]:
-    """The mean with its 95 % t-interval."""
-    mean, error = float(np.mean(values)), float(stats.sem(values))
-    half = float(stats.t.ppf(0.975, len(values) - 1)) * error
-    return mean, (mean - half, mean + half)

@@ -17,7 +17,7 @@ from flattest.papers.vardhan2026.claims.instances import (
     scaling,
     unit_weights,
 )
-from flattest.papers.vardhan2026.experiments import flattest_outer_weights
+from flattest.papers.vardhan2026.interpolation import flattest_outer_weights
 from flattest.problem.data import Dataset, SingleIndex, SumOfSingleIndex
 from flattest.problem.models import MLP
 from flattest.problem.multi_index import (

@@ -15,7 +15,7 @@ from flattest.papers.vardhan2026.claims.instances import (
     scaling,
     unit_weights,
 )
-from flattest.papers.vardhan2026.experiments import flattest_outer_weights
+from flattest.papers.vardhan2026.interpolation import flattest_outer_weights
 from flattest.problem.data import Dataset, QuadraticForm, SingleIndex, SumOfSingleIndex
 from flattest.problem.multi_index import (
     bad_inner_weights,

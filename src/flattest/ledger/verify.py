@@ -1,0 +1,115 @@
+"""Checking claims: one row of the ledger each, in this process or in several."""
+
+import multiprocessing
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from itertools import chain
+from pathlib import Path
+
+import msgspec
+
+from flattest.errors import FlattestError
+from flattest.evidence import Verdict
+from flattest.ledger.claim import STATUS_WHEN_MET, Claim, get
+from flattest.ledger.figures import NotRun, basis
+from flattest.machine import available_cores, interrupts_held_back, one_thread_each
+from flattest.runs.store import Store
+
+
+class LedgerRow(msgspec.Struct, frozen=True):
+    """One row of the ledger: the claim, the verdict of its check and the status that follows."""
+
+    id: str
+    statement: str
+    source: str
+    evidence: str
+    cost: str
+    expected: str
+    status: str
+    as_expected: bool
+    verdict: Verdict | None = None
+    note: str = ""
+
+
+def check(entry: Claim, store: Store | None = None, **constants: float) -> LedgerRow:
+    """Runs one check, with some of its constants changed where given.
+
+    A check that raises is a row with status "error", so that one defect does not hide the rest; a
+    figure whose experiments have no runs in the store or among the committed results is "not run".
+    """
+    try:
+        rests_on = [basis(name, store) for name in entry.experiments]
+        verdict = entry.check(*(found.summary for found in rests_on), **constants)
+    except NotRun as missing:
+        return _row(entry, "not run", None, str(missing))
+    except Exception as error:
+        return _row(entry, "error", None, f"{type(error).__name__}: {error}")
+    said = [verdict.statement] if verdict and verdict.statement else []
+    return _row(entry, _status(entry, verdict), verdict, "; ".join([*said, *map(str, rests_on)]))
+
+
+def verify(
+    entries: Sequence[Claim], store: Store | None = None, workers: int | None = None
+) -> Iterator[LedgerRow]:
+    """Checks the claims, those of one module in one process, for they share what they compute.
+
+    The rows come module by module. There are `workers` processes, one per core where None.
+    """
+    if workers is not None and workers < 1:
+        raise FlattestError(f"The number of workers must be at least 1, not {workers}.")
+    modules: dict[str, list[str]] = {}
+    for entry in entries:
+        modules.setdefault(entry.check.__module__, []).append(entry.id)
+    groups = [(ids, store and store.root) for ids in modules.values()]
+    workers = min(workers or available_cores(), len(groups))
+    if workers <= 1:
+        yield from (check(get(id), store) for ids, _ in groups for id in ids)
+        return
+    # Spawned, not forked: JAX's threads do not survive a fork.
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"))
+    others = multiprocessing.active_children()
+    try:
+        with one_thread_each(), interrupts_held_back():
+            found = pool.map(_check_all, *zip(*groups, strict=True))
+        yield from chain.from_iterable(found)
+    except BaseException:
+        # A group may take minutes; nobody waits for it any more.
+        for process in multiprocessing.active_children():
+            if process not in others:
+                process.terminate()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _check_all(ids: list[str], root: Path | None) -> list[LedgerRow]:
+    store = Store.open(root) if root else None
+    return [check(get(id), store) for id in ids]
+
+
+def _row(entry: Claim, status: str, verdict: Verdict | None, note: str) -> LedgerRow:
+    return LedgerRow(
+        entry.id,
+        entry.statement,
+        entry.source,
+        entry.evidence,
+        entry.cost,
+        entry.expected,
+        status,
+        status.split(" (")[0] == entry.expected,
+        verdict,
+        note,
+    )
+
+
+def _status(entry: Claim, verdict: Verdict | None) -> str:
+    if verdict is None:
+        return "cited"
+    if entry.reading:
+        return f"{'holds' if verdict.holds else 'fails'} {entry.reading}"
+    if not verdict.holds:
+        return "fails"
+    met, seeds = STATUS_WHEN_MET[entry.evidence], verdict.seeds
+    if met != "supported" or not seeds:
+        return met
+    return f"{met} ({seeds} seed{'' if seeds == 1 else 's'})"
