@@ -11,6 +11,7 @@ import numpy as np
 from flattest.errors import FlattestError, unknown
 from flattest.files import read_arrays
 from flattest.problem.activations import activation
+from flattest.problem.checks import check_count, finite_array
 from flattest.problem.randomness import generator
 
 LARGEST_ENUMERATION = 2**20
@@ -26,13 +27,11 @@ class Dataset:
     distribution: "Distribution | None" = field(default=None)
 
     def __post_init__(self):
-        x, y = _real_array("x", self.x), _real_array("y", self.y)
+        x, y = finite_array("x", self.x).copy(), finite_array("y", self.y).copy()
         if x.ndim != 2 or y.ndim != 1 or len(x) != len(y):
             raise FlattestError(f"x must be (n, d) and y (n,), not {x.shape} and {y.shape}.")
         if x.size == 0:
             raise FlattestError("The dataset is empty; it needs at least one point and one input.")
-        if not (np.isfinite(x).all() and np.isfinite(y).all()):
-            raise FlattestError("The data contain NaN or infinite values; remove those rows.")
         x.setflags(write=False)
         y.setflags(write=False)
         object.__setattr__(self, "x", x)
@@ -90,19 +89,17 @@ class Distribution(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     least_d: ClassVar[int] = 1
 
     def __post_init__(self):
-        if not isinstance(self.d, int) or self.d < self.least_d:
-            raise FlattestError(
-                f"{type(self).__name__} needs an integer d ≥ {self.least_d}, not {self.d!r}."
-            )
+        check_count(f"{type(self).__name__}'s d", self.d, self.least_d)
+        msgspec.structs.force_setattr(self, "d", int(self.d))  # NumPy's cannot be written to a spec
 
     def draw(self, n: int, seed: int) -> Dataset:
         """n training points, i.i.d. unless the distribution says otherwise."""
-        _check_count("n", n)
+        check_count("n", n)
         return Dataset(*self.sample(generator(seed, "data"), n), self)
 
     def population(self, size: int = 10_000, seed: int = 0) -> Population:
         """The whole support where it is finite with at most 2^20 points, else a fresh sample."""
-        _check_count("size", size)
+        check_count("size", size)
         return Population(*self.sample(generator(seed, "population"), size), exact=False)
 
     def sample(self, rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
@@ -136,7 +133,7 @@ class Xor(Distribution, frozen=True, tag="xor"):
     def draw(self, n: int, seed: int) -> Dataset:
         if not self.distinct:
             return super().draw(n, seed)
-        _check_count("n", n)
+        check_count("n", n)
         if n > 2**self.d:
             raise FlattestError(f"{{−1, 1}}^{self.d} has only {2**self.d} points, fewer than {n}.")
         x = _distinct_signs(generator(seed, "data"), n, self.d)
@@ -159,7 +156,7 @@ class CompleteXor(Xor, frozen=True, tag="complete_xor"):
     least_d: ClassVar[int] = 3
 
     def draw(self, n: int, seed: int) -> Dataset:
-        _check_count("n", n)
+        check_count("n", n)
         if n % 4 or n < 4 * (self.d - 1) or n // 4 > 2 ** (self.d - 2):
             raise FlattestError(
                 f"Condition 1 at d = {self.d} needs n to be a multiple of 4 from "
@@ -211,7 +208,7 @@ class Ball(Distribution, frozen=True, tag="ball"):
     least_d: ClassVar[int] = 2
 
     def sample(self, rng, n):
-        directions = _unit_rows(rng.normal(size=(n, self.d)))
+        directions = unit_rows(rng.normal(size=(n, self.d)))
         x = directions * np.sqrt(self.d) * rng.uniform(size=(n, 1)) ** (1 / self.d)
         return x, np.abs(x[:, 0]) - np.abs(x[:, 1])
 
@@ -244,7 +241,7 @@ class Circle(Distribution, frozen=True, tag="circle"):
 
     def sample(self, rng, n):
         angle = rng.uniform(0, 2 * np.pi, n)
-        tail = _unit_rows(rng.normal(size=(n, self.d - 2))) * np.sqrt(self.radius**2 - 1)
+        tail = unit_rows(rng.normal(size=(n, self.d - 2))) * np.sqrt(self.radius**2 - 1)
         x = np.column_stack([np.cos(angle), np.sin(angle), tail])
         return x, CIRCLE_LABELS[self.label](angle)
 
@@ -280,7 +277,7 @@ class Univariate(Distribution, frozen=True, tag="univariate"):
             raise FlattestError("Univariate needs low < high, spread in [0, 1] and noise ≥ 0.")
 
     def draw(self, n: int, seed: int) -> Dataset:
-        _check_count("n", n)
+        check_count("n", n)
         rng = generator(seed, "data")
         cells = np.arange(n) + 0.5 + self.spread * rng.uniform(-0.5, 0.5, n)
         x = self.low + (self.high - self.low) * cells / n
@@ -307,7 +304,7 @@ class SumOfSingleIndex(Distribution, frozen=True, tag="sum_of_single_index"):
 
     def __post_init__(self):
         super().__post_init__()
-        _check_count("r", self.r)
+        check_count("r", self.r)
         if self.r > self.d:
             raise FlattestError(f"The number r of indices must lie in [1, d], not {self.r}.")
         if not self.noise >= 0:
@@ -443,20 +440,6 @@ def sum_of_single_index(
     return SumOfSingleIndex(d, r, link, noise).draw(n, seed)
 
 
-def _unit_rows(x: np.ndarray) -> np.ndarray:
+def unit_rows(x: np.ndarray) -> np.ndarray:
+    """The rows of x divided by their norms."""
     return x / np.linalg.norm(x, axis=1, keepdims=True) if x.shape[1] else x
-
-
-def _real_array(name: str, values) -> np.ndarray:
-    try:
-        array = np.asarray(values)
-        if array.dtype.kind not in "fiub":
-            raise TypeError(f"dtype {array.dtype}")
-        return array.astype(np.float64)
-    except (TypeError, ValueError) as error:
-        raise FlattestError(f"{name} must be an array of real numbers: {error}.") from None
-
-
-def _check_count(name: str, value) -> None:
-    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
-        raise FlattestError(f"{name} must be a positive integer, not {value!r}.")

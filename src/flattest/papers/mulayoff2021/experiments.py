@@ -24,7 +24,7 @@ from flattest.problem.data import Dataset, Univariate
 from flattest.problem.losses import HalfMSE
 from flattest.problem.models import MLP, Init, Params
 from flattest.rescaling.top_eigenvalue import flattest_implementation, orbit_pencil
-from flattest.stability.functions import Network
+from flattest.stability.functions import UnivariateNetwork
 from flattest.stability.modes import (
     gradient_bound,
     gram_top_eigenvalue,
@@ -325,7 +325,9 @@ def measured(
     }
 
 
-def minimum(task: Descending, model: MLP, last: Network, data: Dataset, lr: float) -> Minimum:
+def minimum(
+    task: Descending, model: MLP, last: UnivariateNetwork, data: Dataset, lr: float
+) -> Minimum:
     """θ* is the last iterate with the knots that descent crosses put on their data points.
 
     Their pre-activations fall to 0 with √L; one that is not below it at rest stays as it is. So
@@ -363,7 +365,7 @@ def top_vector_gap(model: MLP, params: Params, data: Dataset, scales: np.ndarray
     return values[-1] / pencil.dual_value(np.outer(vectors[:, -1], vectors[:, -1])) - 1
 
 
-def _mean_sharpness(network: Network, data: Dataset, lr: float, steps: int) -> float:
+def _mean_sharpness(network: UnivariateNetwork, data: Dataset, lr: float, steps: int) -> float:
     """Mean of λ_max over further steps."""
     found = descend(network, data, [gd(lr, steps=steps)], range(steps), threads=1)
     return float(np.mean([_sharpness(theta, data) for theta in found.trace_theta[0]]))
@@ -372,7 +374,7 @@ def _mean_sharpness(network: Network, data: Dataset, lr: float, steps: int) -> f
 def _sharpness(theta: np.ndarray, data: Dataset) -> float:
     if np.isnan(theta).any():
         return np.nan
-    return gram_top_eigenvalue(tangent_features(Network.from_theta(theta), data.x))
+    return gram_top_eigenvalue(tangent_features(UnivariateNetwork.from_theta(theta), data.x))
 
 
 QUICK_TWO = TwoStepSizes(steps=1_500_000, logs=50)
