@@ -47,9 +47,6 @@ from flattest.flatness.bounds import (
     Bound as Bound,
 )
 from flattest.flatness.bounds import (
-    flatness_ratio as flatness_ratio,
-)
-from flattest.flatness.bounds import (
     known_lower_bound as known_lower_bound,
 )
 from flattest.flatness.bounds import (
@@ -63,6 +60,9 @@ from flattest.flatness.certification import (
 )
 from flattest.flatness.certification import (
     certify as certify,
+)
+from flattest.flatness.certification import (
+    flatness_ratio as flatness_ratio,
 )
 from flattest.flatness.certification import (
     memorizes as memorizes,

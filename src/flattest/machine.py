@@ -58,22 +58,17 @@ def _recorded_interrupts() -> Iterator[list[int]]:
         signal.signal(signal.SIGINT, before)
 
 
-class _Later:
-    """Stands for the module `name`."""
+class later:
+    """The module `name`, imported when an attribute is first asked of it.
+
+    JAX and SciPy take a second to import, and most of what describes a problem needs neither.
+    """
 
     def __init__(self, name: str):
         self._name = name
 
     def __getattr__(self, attribute: str) -> Any:
         return getattr(importlib.import_module(self._name), attribute)
-
-
-def later(name: str) -> Any:
-    """The module `name`, imported when an attribute is first asked of it.
-
-    JAX and SciPy take a second to import, and most of what describes a problem needs neither.
-    """
-    return _Later(name)
 
 
 def available_cores() -> int:

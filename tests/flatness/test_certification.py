@@ -9,8 +9,7 @@ from safetensors.numpy import load_file, save_file
 
 import flattest as ft
 from flattest.cli._dispatch import main
-from flattest.flatness.bounds import flatness_ratio
-from flattest.flatness.certification import certify, differentiable, memorizes
+from flattest.flatness.certification import certify, differentiable, flatness_ratio, memorizes
 from flattest.papers.wen2023.constructions import memorizer, sim_ln_generalizer, xor_generalizer
 from flattest.problem.losses import interpolates
 from flattest.problem.networks import Network, load_network, load_params, model_of, save_network

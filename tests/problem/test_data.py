@@ -166,7 +166,7 @@ def test_one_point_has_no_standard_error():
 
 
 def test_a_metric_must_be_per_point():
-    with pytest.raises(ft.FlattestError, match="one number a point"):
+    with pytest.raises(ft.FlattestError, match="one number per point"):
         ft.population_mean(ft.Xor(4), lambda x: x[:, 0], ft.zero_one_error)
 
 

@@ -175,7 +175,7 @@ def test_an_orbit_without_a_flattest_member_is_refused(activation, w, a):
     """Away from an interpolator σ″ can cancel the inner mass, and squares can underflow."""
     model, params = MLP(1, activation=activation), {"W1": [[w]], "W2": [a]}
     data = Dataset([[1.0]], [3.0 if activation == "quadratic" else 1e-10])
-    with pytest.raises(FlattestError, match="no minimum over its scale"):
+    with pytest.raises(FlattestError, match="no minimum over the scale of neuron 0"):
         flattest_rescaling(model, params, data)
 
 

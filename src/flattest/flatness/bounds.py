@@ -17,7 +17,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flattest.curvature.sharpness import trace
 from flattest.errors import FlattestError
 from flattest.problem.data import Dataset, meets_condition_1, require_dataset
 from flattest.problem.losses import Loss
@@ -82,14 +81,6 @@ def known_lower_bound(model: Model, data: Dataset, loss: str | Loss = "mse") -> 
             "The lower bound on the sharpness exceeds the largest float64; rescale the data."
         )
     return Bound(kappa * least, floor.reference, floor.attained)
-
-
-def flatness_ratio(model: Model, params: Params, data: Dataset, loss: str | Loss = "mse") -> float:
-    """Tr ∇²L divided by its lower bound: how far from the flattest possible, 1 at the flattest."""
-    bound = lower_bound(model, data, loss)
-    if bound.value == 0:
-        raise FlattestError("The least sharpness on these data is 0, so there is no ratio to it.")
-    return float(trace(model, params, data, loss)) / bound.value
 
 
 def targets(loss: Loss, y: np.ndarray) -> np.ndarray:

@@ -9,7 +9,7 @@ import numpy as np
 
 from flattest.curvature.sharpness import trace
 from flattest.errors import FlattestError
-from flattest.flatness.bounds import Bound, known_lower_bound
+from flattest.flatness.bounds import Bound, known_lower_bound, lower_bound
 from flattest.problem.data import Dataset, Estimate, population_mean, require_dataset
 from flattest.problem.losses import Loss, interpolates
 from flattest.problem.losses import loss as resolve_loss
@@ -68,6 +68,14 @@ def certify(
     )
 
 
+def flatness_ratio(model: Model, params: Params, data: Dataset, loss: str | Loss = "mse") -> float:
+    """Tr ∇²L divided by its lower bound: how far from the flattest possible, 1 at the flattest."""
+    bound = lower_bound(model, data, loss)
+    if bound.value == 0:
+        raise FlattestError("The least sharpness on these data is 0, so there is no ratio to it.")
+    return float(trace(model, params, data, loss)) / bound.value
+
+
 def interpolation_error(
     model: Model, params: Params, data: Dataset, loss: str | Loss = "mse"
 ) -> float:
@@ -94,12 +102,7 @@ def memorizes(model: MLP, params: Params, data: Dataset, loss: str | Loss = "mse
 
 def hidden_layers(model: MLP, params: Params, x: np.ndarray) -> Iterator[np.ndarray]:
     """The activations of layers 1, …, D − 1 at the rows of x, before any normalization."""
-    exact = in_float64(params)
-    a = np.asarray(model.first_layer(exact, x))
-    yield a
-    for layer in range(2, model.depth):
-        a = np.asarray(model.sigma.value(a @ exact[f"W{layer}"].T))
-        yield a
+    return (np.asarray(model.sigma.value(layer.h)) for layer in _layers(model, params, x))
 
 
 def _is_one_hot(a: np.ndarray) -> bool:
@@ -118,7 +121,7 @@ def differentiable(model: MLP, params: Params, x: np.ndarray) -> bool:
         return False
     if not _slope_jumps(model):
         return True
-    layers = list(_layers(model, exact, x))
+    layers = list(_layers(model, params, x))
     leads = np.broadcast_to(_counts(model, exact, layers[-1]), layers[-1].h.shape)
     for number, layer in reversed(list(enumerate(layers, 1))):
         if (layer.at_zero & layer.moves & leads).any():
@@ -137,7 +140,8 @@ class _Layer(NamedTuple):
     moves: np.ndarray
 
 
-def _layers(model: MLP, exact: Params, x: np.ndarray) -> Iterator[_Layer]:
+def _layers(model: MLP, params: Params, x: np.ndarray) -> Iterator[_Layer]:
+    exact = in_float64(params)
     a = np.column_stack([x, np.ones(len(x))]) if model.bias else x
     W = np.column_stack([exact["W1"], exact["b1"]]) if model.bias else exact["W1"]
     for layer in range(1, model.depth):

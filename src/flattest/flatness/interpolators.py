@@ -13,12 +13,14 @@ z = L⁻¹ y. That confines the conditioning of the features to one triangular s
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_factor, cho_solve, cholesky, qr, solve_triangular
+from numpy.linalg import LinAlgError
 
 from flattest.errors import FlattestError
 from flattest.evidence import Verdict
+from flattest.machine import later
 from flattest.problem.checks import finite_array
 
+linalg = later("scipy.linalg")
 GAP = 1e-9
 RESIDUAL = 1e-10
 # Of a sum of products, relative to the norms of its factors.
@@ -190,14 +192,14 @@ class _Problem:
         obstacle = self._obstacle(labels, unit)
         if obstacle is not None:
             return obstacle
-        z = solve_triangular(self.L, labels[self.kept], lower=True)
+        z = linalg.solve_triangular(self.L, labels[self.kept], lower=True)
         scale = np.linalg.norm(z)
         if scale == 0:
             return self._unsolved(y)
         b, mu, iterations = _least_norm(self.Q, z / scale, self.p)
         a = self._refined(scale * b * self.rows.columns, labels)
         dual = np.zeros_like(labels)
-        dual[self.kept] = solve_triangular(self.L, mu, lower=True, trans="T")
+        dual[self.kept] = linalg.solve_triangular(self.L, mu, lower=True, trans="T")
         return self._certified(a, dual, labels, unit, iterations)
 
     def _obstacle(self, y, unit) -> Interpolator | None:
@@ -240,7 +242,7 @@ class _Problem:
         """a with the residual of Φ a = y removed, twice, by the least change in b."""
         for _ in range(2):
             miss = (y - self.rows.phi @ a)[self.kept]
-            correction = solve_triangular(self.L, miss, lower=True) @ self.Q
+            correction = linalg.solve_triangular(self.L, miss, lower=True) @ self.Q
             a = a + correction * self.rows.columns
         return a
 
@@ -285,29 +287,29 @@ def _orthonormal_rows(psi):
     n = len(psi)
     every, none = np.arange(n), np.zeros((n, 0))
     try:
-        L1 = cholesky(psi @ psi.T, lower=True)
-        Q = solve_triangular(L1, psi, lower=True)
+        L1 = linalg.cholesky(psi @ psi.T, lower=True)
+        Q = linalg.solve_triangular(L1, psi, lower=True)
         gram = Q @ Q.T
         error = np.abs(gram - np.eye(n)).max()
         if error <= 1e-11:
             return Q, L1, every, none
-        L2 = cholesky(gram, lower=True)
+        L2 = linalg.cholesky(gram, lower=True)
     except LinAlgError:
         return _pivoted_rows(psi)
     # Rounding in the first factor must leave rows that the second can still make orthonormal.
     if error > 0.1:
         return _pivoted_rows(psi)
-    return solve_triangular(L2, Q, lower=True), L1 @ L2, every, none
+    return linalg.solve_triangular(L2, Q, lower=True), L1 @ L2, every, none
 
 
 def _pivoted_rows(psi):
     n = len(psi)
-    Qt, R, pivots = qr(psi.T, mode="economic", pivoting=True)
+    Qt, R, pivots = linalg.qr(psi.T, mode="economic", pivoting=True)
     sizes = np.abs(np.diag(R))
     rank = int(np.sum(sizes > max(psi.shape) * np.finfo(float).eps * sizes[0]))
     kept, dependent = pivots[:rank], pivots[rank:]
     farkas = np.zeros((n, n - rank))
-    farkas[kept] = -solve_triangular(R[:rank, :rank], R[:rank, rank:])
+    farkas[kept] = -linalg.solve_triangular(R[:rank, :rank], R[:rank, rank:])
     # What is rounding in a coefficient would weigh a label that has no part in the dependency.
     farkas[np.abs(farkas) <= ROUNDING * np.abs(farkas).max(axis=0, initial=1)] = 0
     farkas[dependent, np.arange(n - rank)] = 1.0
@@ -331,7 +333,7 @@ def _factor(Q, d):
     ridge = 0.0
     for _ in range(16):
         try:
-            return cho_factor(M, lower=True, check_finite=False)
+            return linalg.cho_factor(M, lower=True, check_finite=False)
         except LinAlgError:
             increase = max(1e-15 * M[diagonal].max(), 9 * ridge)
             M[diagonal] += increase
@@ -386,7 +388,7 @@ def _newton_stage(Q, z, p, mu, tolerance, limit=60):
         factor = _factor(Q, slope)
         if factor is None:
             return mu, step
-        direction = cho_solve(factor, residual, check_finite=False)
+        direction = linalg.cho_solve(factor, residual, check_finite=False)
         t = _line_search(mu, u, direction, direction @ Q, z, p)
         if t == 0:
             return mu, step
@@ -450,7 +452,7 @@ def _mehrotra_step(Q, X, mu, S, sign, miss, factor):
     def direction(target):
         """X dS + S dX = target, dS = ∓Qᵀ dμ, Q(dX₊ − dX₋) = miss."""
         fixed = target / S
-        dmu = cho_solve(factor, miss - Q @ (sign * fixed).sum(axis=0), check_finite=False)
+        dmu = linalg.cho_solve(factor, miss - Q @ (sign * fixed).sum(axis=0), check_finite=False)
         du = sign * (dmu @ Q)
         return dmu, fixed + ratio * du, -du
 
@@ -515,13 +517,9 @@ def _at_vertex(Q, z, p, b):
 
 
 def _checked_exponent(p) -> float:
-    try:
-        exponent = float(p)
-    except (TypeError, ValueError):
-        exponent = float("nan")
-    if not 1 <= exponent <= 2:
+    if not isinstance(p, int | float | np.number) or not 1 <= p <= 2:
         raise FlattestError(f"The exponent p must lie in [1, 2], not {p}: p = 2c/(c+1) for c ≥ 1.")
-    return exponent
+    return float(p)
 
 
 def _checked_features(features, weights, k, n):

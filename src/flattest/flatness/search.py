@@ -17,12 +17,13 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from flattest.errors import FlattestError
+from flattest.flatness.certification import population_error, population_mse
 from flattest.flatness.extreme import distinct_inputs
 from flattest.problem.activations import Activation, activation
 from flattest.problem.data import Dataset, require_dataset
-from flattest.problem.losses import Loss, interpolates, zero_one_error
+from flattest.problem.losses import Loss, interpolates
 from flattest.problem.losses import loss as resolve_loss
-from flattest.problem.models import MLP, Params, predict
+from flattest.problem.models import MLP, Params
 from flattest.problem.randomness import generator
 
 _STARTS = 8
@@ -111,7 +112,7 @@ def bad_interpolator(
     """Parameters that interpolate the data and the wrong labels of `wrong` fresh points.
 
     A memorizer-like start where no memorizer exists: it answers −y off the training set wherever
-    it was told to. Gauss–Newton may miss from one initialization, so several are tried.
+    it was taught to. Gauss–Newton may miss from one initialization, so several are tried.
     """
     require_dataset(data)
     if data.distribution is None:
@@ -227,15 +228,10 @@ class _Problem:
     def endpoint(self, theta) -> Endpoint:
         params = self.inflated(theta)
         theta = self.flatten(params)
-        return Endpoint(float(self.trace(theta)), self.error(theta), *self._test_errors(params))
-
-    def _test_errors(self, params: Params) -> tuple[float, float]:
-        if self.data.distribution is None:
-            return np.nan, np.nan
-        test = self.data.distribution.population()
-        f = predict(self.model, params, test.x, self.train_x)
-        target = np.asarray(self.loss.target(test.y), float)
-        return zero_one_error(f, test.y), float(np.mean((f - target) ** 2))
+        known = self.data.distribution is not None
+        error = population_error(self.model, params, self.data) if known else np.nan
+        mse = population_mse(self.model, params, self.data, self.loss) if known else np.nan
+        return Endpoint(float(self.trace(theta)), self.error(theta), float(error), float(mse))
 
 
 class _Smoothed(MLP, frozen=True, kw_only=True):

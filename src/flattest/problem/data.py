@@ -190,16 +190,12 @@ def _distinct_signs(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
 
 def meets_condition_1(data: Dataset) -> bool:
     """Whether the training set is complete in the sense of wen2023's Condition 1."""
-    if data.d < 3 or not np.isin(data.x, [-1.0, 1.0]).all():
+    signs = data.d >= 3 and np.isin(data.x, [-1.0, 1.0]).all()
+    if not signs or not np.array_equal(data.y, _xor_label(data.x)):
         return False
-    if not np.array_equal(data.y, _xor_label(data.x)):
-        return False
-    tails: dict[bytes, list[tuple]] = {}
-    for point in data.x:
-        tails.setdefault(point[2:].tobytes(), []).append(tuple(point[:2]))
-    complete = all(len(heads) == 4 and len(set(heads)) == 4 for heads in tails.values())
-    S = np.unique(data.x[:, 2:], axis=0)
-    return complete and np.linalg.matrix_rank(S - S[0]) == data.d - 2
+    S, heads = np.unique(data.x[:, 2:], axis=0, return_counts=True)
+    complete = (heads == 4).all() and len(np.unique(data.x, axis=0)) == data.n
+    return bool(complete and np.linalg.matrix_rank(S - S[0]) == data.d - 2)
 
 
 class Ball(Distribution, frozen=True, tag="ball"):
@@ -388,24 +384,24 @@ def population_mean(
 ) -> Estimate:
     """E metric(f(x), y) over the population, with its standard error.
 
-    `predict` maps rows of x to outputs, `metric` outputs and labels to one number a point.
+    `predict` maps rows of x to outputs, `metric` outputs and labels to one number per point.
     """
     points = distribution.population(size, seed)
     starts = range(0, len(points.y), _ROWS_AT_ONCE)
     chunks = [slice(start, start + _ROWS_AT_ONCE) for start in starts]
     values = np.concatenate(
-        [_one_number_a_point(metric, predict(points.x[c]), points.y[c]) for c in chunks]
+        [_one_number_per_point(metric, predict(points.x[c]), points.y[c]) for c in chunks]
     )
     spread = float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else np.inf
     stderr = 0.0 if points.exact else spread
     return Estimate(float(values.mean()), stderr, points.exact)
 
 
-def _one_number_a_point(metric, f, y: np.ndarray) -> np.ndarray:
+def _one_number_per_point(metric, f, y: np.ndarray) -> np.ndarray:
     values = np.asarray(metric(np.asarray(f), y), float)
     if values.shape != y.shape:
         raise FlattestError(
-            f"The metric must give one number a point, shape {y.shape}, not {values.shape}."
+            f"The metric must give one number per point, shape {y.shape}, not {values.shape}."
         )
     return values
 

@@ -162,23 +162,19 @@ def least_trace(model: MLP, params: Params, data: Dataset, loss="mse") -> Rescal
 
 def _check_attained(masses: Masses, a: np.ndarray) -> None:
     """Refuses an orbit over which the trace has no minimum; neurons with a_j = 0 go to 0."""
-    below, outer = masses.B < 0, (masses.A == 0) & (masses.B > 0)
-    inner = (masses.B == 0) & (masses.A > 0) & (a != 0)
-    if below.any():
-        raise FlattestError(
-            f"The trace is unbounded below in the scale of neuron {int(np.argmin(masses.B))}: away "
-            "from an interpolator the loss may curve down; train further."
-        )
-    if outer.any():
-        raise FlattestError(
-            f"Neuron {int(np.argmax(outer))} is 0 on all data with a slope that is not: the trace "
-            "has no minimum over its scale."
-        )
-    if inner.any():
-        raise FlattestError(
-            f"The trace in the inner weights of neuron {int(np.argmax(inner))} is 0, or too small "
-            "for float64, while its outer weight is not: the trace has no minimum over its scale."
-        )
+    A, B = masses.A, masses.B
+    obstacles = {
+        "the trace is unbounded below: away from an interpolator the loss may curve down; train "
+        "further": B < 0,
+        "the neuron is 0 on all data, its slope is not": (A == 0) & (B > 0),
+        "the trace in its inner weights is 0, or too small for float64, its outer weight is not": (
+            (B == 0) & (A > 0) & (a != 0)
+        ),
+    }
+    for why, where in obstacles.items():
+        if where.any():
+            j = int(np.argmax(where))
+            raise FlattestError(f"The trace has no minimum over the scale of neuron {j}: {why}.")
 
 
 def sharpened(model: MLP, params: Params, data: Dataset, target: float, loss="mse") -> Params:

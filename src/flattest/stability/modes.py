@@ -41,14 +41,6 @@ def gram_top_eigenvalue(features: np.ndarray) -> float:
     return float(np.linalg.eigvalsh(features.T @ features)[-1] / n)
 
 
-def interpolator_top_eigenvalue(params: "dict | UnivariateNetwork", data) -> float:
-    """λ_max(∇²L(θ*)) = ‖Φ‖²/n at a twice differentiable interpolator (half-mse)."""
-    network = UnivariateNetwork.of(params)
-    x = near_minimum(network, data)
-    refuse_knots_on_data(network, x, "λ_max of the Hessian", "`upper_top_eigenvalue`")
-    return gram_top_eigenvalue(tangent_features(network, x))
-
-
 def toggles(params: "dict | UnivariateNetwork", x: np.ndarray) -> np.ndarray:
     """The pairs (j, i) with w1_i x_j + b1_i = 0, as rows: the indicators free in I (S54)."""
     return np.argwhere(UnivariateNetwork.of(params).preactivations(x) == 0)
@@ -63,17 +55,6 @@ def with_knots_at(
     for j, i in pairs:
         b1[i] = -(network.w1[i] * x[j])
     return UnivariateNetwork(network.w1, b1, network.w2, network.b2)
-
-
-def refuse_knots_on_data(
-    network: UnivariateNetwork, x: np.ndarray, what: str, instead: str
-) -> None:
-    count = len(toggles(network, x))
-    if count:
-        raise FlattestError(
-            f"{what} needs a minimum without knots on data points, but {count} neuron(s) "
-            f"switch exactly on one; use {instead}, which covers that case."
-        )
 
 
 def modes(params: "dict | UnivariateNetwork", x: np.ndarray):
@@ -177,7 +158,10 @@ def theorem2_threshold(params: "dict | UnivariateNetwork", x: np.ndarray, lr: fl
 
 def stable_variation(params: "dict | UnivariateNetwork", x: np.ndarray, lr: float) -> float:
     """Theorem 1's 1/η − 1/2 for this network; refuses a knot on a data point."""
-    refuse_knots_on_data(
-        UnivariateNetwork.of(params), x, "Theorem 1", "Theorem 2 (`theorem2_threshold`)"
-    )
+    count = len(toggles(params, x))
+    if count:
+        raise FlattestError(
+            f"Theorem 1 needs a minimum without knots on data points, but {count} neuron(s) switch "
+            "exactly on one; use Theorem 2 (`theorem2_threshold`), which covers that case."
+        )
     return theorem1_threshold(lr)
