@@ -11,9 +11,14 @@ LIGHT = [
     "problem/*.py",
     "stability/*.py",
     "flatness/bounds.py",
+    "flatness/certification.py",
     "flatness/extreme.py",
     "flatness/interpolators.py",
     "rescaling/orbit.py",
+    "papers/wen2023/constructions.py",
+    "cli/certify.py",
+    "cli/construct.py",
+    "cli/interpolate.py",
 ]
 SCRIPT = """
 import importlib, sys

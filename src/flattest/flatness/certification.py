@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flattest.curvature.sharpness import trace
 from flattest.errors import FlattestError
 from flattest.flatness.bounds import Bound, known_lower_bound, lower_bound
 from flattest.problem.data import Dataset, Estimate, population_mean, require_dataset
@@ -53,7 +52,7 @@ def certify(
     """Everything at once; errors over `size` fresh points where the support is not enumerated."""
     require_dataset(data)
     model.check(params, data.d)
-    sharpness, bound = float(trace(model, params, data, loss)), known_lower_bound(model, data, loss)
+    sharpness, bound = _trace(model, params, data, loss), known_lower_bound(model, data, loss)
     test = data.distribution is not None
     return Certification(
         interpolation_error(model, params, data, loss),
@@ -73,7 +72,13 @@ def flatness_ratio(model: Model, params: Params, data: Dataset, loss: str | Loss
     bound = lower_bound(model, data, loss)
     if bound.value == 0:
         raise FlattestError("The least sharpness on these data is 0, so there is no ratio to it.")
-    return float(trace(model, params, data, loss)) / bound.value
+    return _trace(model, params, data, loss) / bound.value
+
+
+def _trace(model: Model, params: Params, data: Dataset, loss: str | Loss) -> float:
+    from flattest.curvature.sharpness import trace  # brings JAX, which `--help` does not wait for
+
+    return float(trace(model, params, data, loss))
 
 
 def interpolation_error(

@@ -507,7 +507,7 @@ def _at_vertex(Q, z, p, b):
     """The pair at p → 1 with the support S of the linear program's vertex b: the n largest |b_j|.
 
     Q_S b_S = z fixes b, and stationarity on S fixes μ. Off S the optimum at p has the entries
-    (|u_j|/p)^{1/(p−1)}, which are 0 to rounding unless |u_j| is about 1; the certificate tells.
+    (|u_j|/p)^{1/(p−1)}, which are 0 to rounding unless |u_j| is about 1: then no certificate holds.
     """
     support = np.argsort(-np.abs(b))[: len(z)]
     vertex = np.zeros_like(b)

@@ -79,7 +79,6 @@ def search_flattest(
     descends the limit of the trace under W1, b1 → ∞, which changes no output, and scales the result
     up at the end.
     """
-    require_dataset(data)
     problem = _Problem(model, data, resolve_loss(loss))
     theta = _interpolator(problem, start)
     start_point, history, status = problem.endpoint(theta), [], "budget"
@@ -101,7 +100,6 @@ def interpolate(
     model: MLP, data: Dataset, start: Params | int = 0, loss: "str | Loss" = "mse"
 ) -> Params:
     """An interpolator of `data`, by Gauss–Newton from `start` (parameters, or a seed)."""
-    require_dataset(data)
     problem = _Problem(model, data, resolve_loss(loss))
     return problem.numpy(_interpolator(problem, start))
 

@@ -290,7 +290,7 @@ class Univariate(Distribution, frozen=True, tag="univariate"):
 class SumOfSingleIndex(Distribution, frozen=True, tag="sum_of_single_index"):
     """x ~ N(0, I_d), y = (1/r) Σ_k link(u_k · x) + noise · N(0, 1) (vardhan2026, section 2).
 
-    U = (u_1, …, u_r) are the first r coordinate directions, which is no loss of generality: the
+    U = (u_1, …, u_r) are the first r coordinate directions, without loss of generality: the
     law of x is invariant under rotations. The link is an activation's name.
     """
 

@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flattest.curvature.sharpness import trace
 from flattest.errors import FlattestError
 from flattest.evidence import Verdict
 from flattest.flatness.bounds import lower_bound, targets
@@ -376,6 +375,8 @@ def _construction(statement: str, model: MLP, params: Params, data: Dataset, los
 
 
 def _certificate(statement: str, model: MLP, params: Params, data: Dataset, loss, least: float):
+    from flattest.curvature.sharpness import trace  # brings JAX, which `--help` does not wait for
+
     value = float(trace(model, params, data, loss))
     feasible = is_interpolator(model, params, data, loss) and differentiable(model, params, data.x)
     return Verdict(statement, value, least, tolerance=1e-9, feasible=feasible)
