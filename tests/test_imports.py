@@ -16,7 +16,7 @@ LEVELS = [
     {"training"},
     {"experiments"},
     {"runs"},
-    {"papers.*.constructions", "papers.*.circle", "papers.constructions"},
+    {"papers.*.constructions", "papers.*.circle"},
     {"lab", "ledger"},
     {"papers", "studies"},
     {"report"},

@@ -1,4 +1,4 @@
-"""What processes inherit, and when an interrupt is heard."""
+"""What processes inherit, when an interrupt is heard, and when a module is imported."""
 
 import contextlib
 import os
@@ -74,3 +74,15 @@ def test_processes_have_one_thread_each_and_the_environment_is_as_before(monkeyp
         assert os.environ["OMP_NUM_THREADS"] == os.environ["OPENBLAS_NUM_THREADS"] == "1"
     assert os.environ["OMP_NUM_THREADS"] == "7"
     assert "OPENBLAS_NUM_THREADS" not in os.environ
+
+
+def test_a_module_for_later_is_imported_when_it_is_used():
+    script = """
+import sys
+from flattest.machine import later
+fractions = later("fractions")
+assert "fractions" not in sys.modules
+assert fractions.Fraction(2, 4).denominator == 2
+assert "fractions" in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)

@@ -47,9 +47,6 @@ from flattest.flatness.bounds import (
     Bound as Bound,
 )
 from flattest.flatness.bounds import (
-    flatness_ratio as flatness_ratio,
-)
-from flattest.flatness.bounds import (
     known_lower_bound as known_lower_bound,
 )
 from flattest.flatness.bounds import (
@@ -63,6 +60,9 @@ from flattest.flatness.certification import (
 )
 from flattest.flatness.certification import (
     certify as certify,
+)
+from flattest.flatness.certification import (
+    flatness_ratio as flatness_ratio,
 )
 from flattest.flatness.certification import (
     memorizes as memorizes,
@@ -262,6 +262,9 @@ from flattest.problem.networks import (
 from flattest.problem.networks import (
     save_network as save_network,
 )
+from flattest.rescaling.orbit import (
+    flattest_rescaling as flattest_rescaling,
+)
 from flattest.rescaling.top_eigenvalue import (
     FlattestImplementation as FlattestImplementation,
 )
@@ -270,9 +273,6 @@ from flattest.rescaling.top_eigenvalue import (
 )
 from flattest.rescaling.two_layer import (
     Rescaling as Rescaling,
-)
-from flattest.rescaling.two_layer import (
-    flattest_rescaling as flattest_rescaling,
 )
 from flattest.rescaling.two_layer import (
     norm_exponent as norm_exponent,

@@ -1,11 +1,14 @@
-"""This machine: its cores, and what processes started here inherit (BLAS threads, Ctrl-C)."""
+"""This machine: its cores, what processes started here inherit (BLAS threads, Ctrl-C), and modules
+that are slow to import."""
 
+import importlib
 import os
 import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing import resource_tracker
+from typing import Any
 
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
@@ -53,6 +56,19 @@ def _recorded_interrupts() -> Iterator[list[int]]:
         yield heard
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+class later:
+    """The module `name`, imported when an attribute is first asked of it.
+
+    JAX and SciPy take a second to import, and most of what describes a problem needs neither.
+    """
+
+    def __init__(self, name: str):
+        self._name = name
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(importlib.import_module(self._name), attribute)
 
 
 def available_cores() -> int:

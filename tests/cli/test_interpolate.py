@@ -41,7 +41,6 @@ def test_an_infeasible_problem_exits_1_with_its_reason(tmp_path, capsys):
     [
         (["missing.npz", "--p", "1"], "There is no file missing.npz"),
         (["PROBLEM", "--p", "3"], "must lie in"),
-        (["PROBLEM", "--p", "1", "--solver", "mosek"], "valid are: auto, cvxpy"),
     ],
 )
 def test_bad_input_exits_2_with_one_sentence(problem, capsys, arguments, message):

@@ -8,13 +8,13 @@ import pytest
 import flattest as ft
 from flattest.curvature.sharpness import hessian, trace
 from flattest.flatness.bounds import (
-    flatness_ratio,
     known_lower_bound,
     linear_rademacher_bound,
     lower_bound,
     path_norm,
     two_layer_rademacher_bound,
 )
+from flattest.flatness.certification import flatness_ratio
 
 XOR = ft.xor(n=100, d=30, seed=0)
 BALL = ft.ball(n=40, d=10, seed=0)

@@ -9,9 +9,9 @@ from safetensors.numpy import load_file, save_file
 
 import flattest as ft
 from flattest.cli._dispatch import main
-from flattest.flatness.bounds import flatness_ratio
-from flattest.flatness.certification import certify, differentiable
+from flattest.flatness.certification import certify, differentiable, flatness_ratio, memorizes
 from flattest.papers.wen2023.constructions import memorizer, sim_ln_generalizer, xor_generalizer
+from flattest.problem.losses import interpolates
 from flattest.problem.networks import Network, load_network, load_params, model_of, save_network
 
 DATA = ft.xor(n=12, d=5, seed=0, distinct=True)
@@ -110,6 +110,16 @@ def test_kinks_are_where_one_sided_derivatives_differ(depth, activation, norm):
         assert found == smooth if depth == 2 else found <= smooth
         seen.add(found)
     assert seen == ({True} if activation == "softplus" else {True, False})
+
+
+@pytest.mark.parametrize(("factor", "expected"), [(1 + 1e-11, True), (1 + 1e-9, False)])
+def test_one_tolerance_decides_whether_a_network_interpolates(factor, expected):
+    built = memorizer(DATA)
+    params = built.params | {"W2": factor * built.params["W2"]}
+    f = ft.predict(built.model, params, DATA.x, DATA.x)
+    assert interpolates(f, DATA.y) == expected
+    assert certify(built.model, params, DATA).interpolates == expected
+    assert memorizes(built.model, params, DATA) == expected
 
 
 def test_interpolation_is_relative_to_the_largest_label():
@@ -276,12 +286,15 @@ def test_a_construction_that_misses_the_bound_is_exit_code_1(capsys):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["construct", "memoriser", "-o", "x"], "Unknown construction"),
+        (["construct", "memoriser", "-o", "x"], "Unknown construction 'memoriser'; valid are: "),
         (["construct", "memorizer", "--s", "2", "-o", "x"], "memorizer has no option --s"),
         (["construct", "head-generalizer", "-o", "x"], "needs --s"),
         (["construct", "memorizer", "--distribution", "cube", "-o", "x"], "Unknown distribution"),
         (["construct", "memorizer", "--n", "0", "-o", "x"], "n must be a positive integer, not 0"),
-        (["construct", "memorizer", "--distribution", "ball", "--d", "1", "-o", "x"], "d ≥ 2"),
+        (
+            ["construct", "memorizer", "--distribution", "ball", "--d", "1", "-o", "x"],
+            "d must be an integer ≥ 2",
+        ),
         (["construct", "memorizer", "--width", "5", "-o", "x"], "needs width ≥ 100, not 5"),
         (
             ["construct", "sim-ln-memorizer", "--epsilon", "-1", "-o", "x"],
@@ -289,8 +302,8 @@ def test_a_construction_that_misses_the_bound_is_exit_code_1(capsys):
         ),
         (["certify", "nothing.safetensors"], "There is no file nothing.safetensors"),
         (["certify", "."], ". is a folder, not a file"),
-        (["certify", "x", "--loss", "half_mse"], "Only with --data or --distribution"),
-        (["certify", "x", "--seed", "3"], "Only with --data or --distribution"),
+        (["certify", "x", "--loss", "half_mse"], "need --data or --distribution"),
+        (["certify", "x", "--seed", "3"], "need --data or --distribution"),
         (["certify", "x", "--data", "d.npz", "--d", "3"], "no file x"),
         (["construct", "memorizer", "--data", "d", "--seed", "3", "-o", "x"], "not both"),
     ],

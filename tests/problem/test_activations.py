@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import flattest as ft
+from flattest.training.fused import KERNELS
 from support import cases
 
 NAMES = [*cases.ACTIVATIONS, "leaky_relu", "relu^1.5", "relu^2"]
@@ -41,6 +42,20 @@ def test_only_softplus_is_not_homogeneous():
     assert [n for n in NAMES if ft.activation(n).homogeneity is None] == ["softplus"]
 
 
+@pytest.mark.parametrize("name", [*NAMES, "leaky_relu:0", "leaky_relu:-0.5"])
+def test_an_activation_is_what_its_properties_say(name):
+    sigma = ft.activation(name)
+    value = sigma.value(T)
+    assert sigma.nonnegative == (value >= 0).all()
+    assert sigma.is_relu == np.array_equal(value, np.maximum(T, 0))
+    if sigma.slopes is not None:
+        below, above = sigma.slopes
+        assert value == pytest.approx(np.where(T > 0, above, below) * T, rel=1e-14)
+    c = sigma.homogeneity
+    outward = np.where(value != 0, np.abs(T) ** (c or 1), 0)
+    assert sigma.power == (c is not None and c > 1 and np.allclose(value, outward, rtol=1e-14))
+
+
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_numpy_and_jax_agree_and_keep_the_precision(name, dtype):
@@ -49,6 +64,13 @@ def test_numpy_and_jax_agree_and_keep_the_precision(name, dtype):
         here, there = part(t), part(jnp.asarray(t))
         assert here.dtype == there.dtype == dtype
         assert here == pytest.approx(np.asarray(there), rel=1e-6, abs=1e-7)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_fused_engine_knows_the_kernel_of_every_built_in_activation(name):
+    kernel, parameter = ft.activation(name).kernel
+    assert kernel in KERNELS
+    assert isinstance(parameter, float)
 
 
 def test_softplus_neither_overflows_nor_loses_small_values():
@@ -62,6 +84,7 @@ def test_softplus_neither_overflows_nor_loses_small_values():
 def test_a_users_activation_gets_its_derivatives():
     own = ft.register_activation("test_swish", lambda t: t * jax.nn.sigmoid(t))
     assert ft.activation("test_swish") is own
+    assert own.kernel is None
     assert own.slope(np.zeros(2)) == pytest.approx([0.5, 0.5])
     assert own.curvature(np.zeros(2)) == pytest.approx([0.5, 0.5])
     other = ft.register_activation("test_swish2", lambda t: t * jax.nn.sigmoid(2 * t))

@@ -166,7 +166,7 @@ def test_one_point_has_no_standard_error():
 
 
 def test_a_metric_must_be_per_point():
-    with pytest.raises(ft.FlattestError, match="one number a point"):
+    with pytest.raises(ft.FlattestError, match="one number per point"):
         ft.population_mean(ft.Xor(4), lambda x: x[:, 0], ft.zero_one_error)
 
 
@@ -204,7 +204,7 @@ def test_files_that_are_no_dataset_are_refused(cwd):
         "text.npz": "cannot be read as an .npz",
         "empty.npz": "cannot be read as an .npz",
         "cut.npz": "cannot be read as an .npz",
-        "nan.npz": "contain NaN or infinite values",
+        "nan.npz": "x has entries that are not finite",
         "missing.npz": "There is no file",
         ".": "is a folder",
     }.items():
@@ -222,9 +222,9 @@ def test_files_that_are_no_dataset_are_refused(cwd):
         (np.ones((2, 0)), np.ones(2), "dataset is empty"),
         (np.array([[1.0, np.nan]]), np.ones(1), "NaN or infinite"),
         (np.ones((1, 2)), np.array([np.inf]), "NaN or infinite"),
-        ([["a"]], [1.0], "x must be an array of real numbers"),
-        ([[1.0], [1.0, 2.0]], [1.0, 2.0], "x must be an array of real numbers"),
-        (np.ones((1, 1)), np.array([1j]), "y must be an array of real numbers"),
+        ([["a"]], [1.0], "x must hold real numbers only"),
+        ([[1.0], [1.0, 2.0]], [1.0, 2.0], "x must hold real numbers only"),
+        (np.ones((1, 1)), np.array([1j]), "y must hold real numbers only"),
     ],
 )
 def test_bad_arrays_are_refused(x, y, message):
@@ -235,8 +235,8 @@ def test_bad_arrays_are_refused(x, y, message):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: ft.Xor(1), "Xor needs an integer d ≥ 2, not 1"),
-        (lambda: ft.Ball(2.5), "Ball needs an integer d ≥ 2, not 2.5"),
+        (lambda: ft.Xor(1), "Xor's d must be an integer ≥ 2, not 1"),
+        (lambda: ft.Ball(2.5), "Ball's d must be an integer ≥ 2, not 2.5"),
         (lambda: ft.xor(n=0), "n must be a positive integer, not 0"),
         (lambda: ft.xor(n=2.0), "n must be a positive integer, not 2.0"),
         (lambda: ft.ball(n=-1), "n must be a positive integer"),

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import flattest as ft
+from flattest.problem.losses import interpolates, require_near_minimum
 from support import cases
 
 ALL = [*cases.LOSSES, ft.Logistic(smoothing=0.0), ft.Logistic(smoothing=0.4)]
@@ -72,6 +73,29 @@ def test_other_labels_are_refused_by_the_logistic_loss_only(labels):
     ft.HalfMSE().check_labels(np.array(labels))
     with pytest.raises(ft.FlattestError, match="takes labels ±1, or 0 and 1"):
         ft.Logistic().check_labels(np.array(labels))
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1.0, 1e200])
+def test_interpolation_is_to_1e_minus_10_of_the_largest_target(scale):
+    target = scale * np.array([1.0, -0.5, 0.0])
+    assert interpolates(target + scale * np.array([0, 0, 9e-11]), target)
+    assert not interpolates(target + scale * np.array([0, 0, 1.1e-10]), target)
+
+
+def test_targets_without_a_scale_are_met_exactly_or_not_at_all():
+    assert interpolates(np.zeros(3), np.zeros(3))
+    assert not interpolates(np.array([0, 0, 1e-300]), np.zeros(3))
+    assert not interpolates(np.ones(2), np.full(2, np.inf))
+    assert not interpolates(np.array([np.nan, 1.0]), np.ones(2))
+
+
+def test_a_network_is_near_a_minimum_up_to_1e_minus_3():
+    require_near_minimum(np.array([9.995, 0]), np.array([10.0, 0]))
+    require_near_minimum(np.array([9e-4, 0]), np.array([0.0, 0]))
+    with pytest.raises(ft.FlattestError, match="too far from a minimum"):
+        require_near_minimum(np.array([9.98, 0]), np.array([10.0, 0]))
+    with pytest.raises(ft.FlattestError, match="too far from a minimum"):
+        require_near_minimum(np.array([np.nan, 0]), np.array([10.0, 0]))
 
 
 def test_an_output_of_zero_is_wrong():

@@ -7,11 +7,11 @@ from flattest.errors import FlattestError
 from flattest.problem.data import Dataset, Univariate
 from flattest.problem.models import MLP
 from flattest.stability.dynamics import linearized_descent, top_eigenvector
-from flattest.stability.functions import Network
+from flattest.stability.functions import UnivariateNetwork
 from flattest.stability.modes import (
     gram_top_eigenvalue,
-    interpolator_top_eigenvalue,
     tangent_features,
+    upper_top_eigenvalue,
 )
 from flattest.training.algorithms import Phase, StepChange, gd
 from flattest.training.train import train
@@ -23,11 +23,11 @@ DATA = Univariate(noise=0.3).draw(6, 0)
 
 def plain_descent(params, data, rates, change=None):
     """θ_0, θ_1, … of gradient descent with these step sizes, through tangent features."""
-    theta = Network.of(params).theta
+    theta = UnivariateNetwork.of(params).theta
     path = [theta]
     factor = 1.0
     for step, rate in enumerate(rates):
-        network = Network.from_theta(theta)
+        network = UnivariateNetwork.from_theta(theta)
         residual = network(data.x[:, 0]) - data.y
         if change and step and np.mean(residual**2) / 2 < change.below:
             factor = change.factor
@@ -38,7 +38,7 @@ def plain_descent(params, data, rates, change=None):
 
 
 def loss_at(theta, data):
-    return np.mean((Network.from_theta(theta)(data.x[:, 0]) - data.y) ** 2) / 2
+    return np.mean((UnivariateNetwork.from_theta(theta)(data.x[:, 0]) - data.y) ** 2) / 2
 
 
 def test_the_kernel_follows_plain_gradient_descent_step_by_step():
@@ -63,7 +63,7 @@ def test_warmup_grows_the_step_linearly():
 
 def test_the_step_changes_once_the_loss_is_small():
     params = MODEL.init(1, 2)
-    change = StepChange(below=0.9 * loss_at(Network.of(params).theta, DATA), factor=3.0)
+    change = StepChange(below=0.9 * loss_at(UnivariateNetwork.of(params).theta, DATA), factor=3.0)
     found = descend(params, DATA, [gd(0.05, steps=60, step_change=change)])
     path = plain_descent(params, DATA, [0.05] * 60, change)
     unchanged = plain_descent(params, DATA, [0.05] * 60)
@@ -95,8 +95,8 @@ def test_a_settled_run_has_stayed_below_the_threshold():
 
 def test_descent_does_not_settle_at_an_unstable_minimum():
     network, data = random_minimum(0)
-    lr = 1.05 * 2 / interpolator_top_eigenvalue(network, data)
-    start = Network.from_theta(network.theta + 1e-6)
+    lr = 1.05 * 2 / upper_top_eigenvalue(network, data).value
+    start = UnivariateNetwork.from_theta(network.theta + 1e-6)
     phase = gd(lr, steps=1000, stop_loss=1e-8)
     at_once = descend(start, data, [phase])
     settled = descend(start, data, [phase], settle=500, marks=range(1001))
@@ -129,7 +129,7 @@ def random_minimum(seed, width=8, n=6):
     x = (np.arange(n) + rng.uniform(-0.3, 0.3, n)) * 2 / n - 1
     while True:
         w1, b1, w2 = rng.normal(size=(3, width))
-        network = Network(w1, b1, w2, 0.0)
+        network = UnivariateNetwork(w1, b1, w2, 0.0)
         if np.abs(network.preactivations(x)).min() > 0.02:
             return network, Dataset(x[:, None], network(x))
 
@@ -137,10 +137,10 @@ def random_minimum(seed, width=8, n=6):
 @pytest.mark.parametrize("seed", range(40))
 def test_gradient_descent_leaves_a_minimum_above_two_over_eta_and_stays_below(seed):
     network, data = random_minimum(seed)
-    top = interpolator_top_eigenvalue(network, data)
+    top = upper_top_eigenvalue(network, data).value
     rng = np.random.default_rng(seed)
     push = rng.normal(size=network.theta.size)
-    start = Network.from_theta(network.theta + 1e-6 * push / np.linalg.norm(push))
+    start = UnivariateNetwork.from_theta(network.theta + 1e-6 * push / np.linalg.norm(push))
     # λ_max = 1.02 · 2/η and 0.98 · 2/η.
     phases = [gd(1.02 * 2 / top, steps=1000), gd(0.98 * 2 / top, steps=1000)]
     found = descend(start, data, phases, marks=range(0, 1001, 10), threads=1)
@@ -151,9 +151,9 @@ def test_gradient_descent_leaves_a_minimum_above_two_over_eta_and_stays_below(se
 
 def test_the_linearized_dynamics_are_gradient_descent_close_to_a_minimum():
     network, data = random_minimum(3)
-    top = interpolator_top_eigenvalue(network, data)
+    top = upper_top_eigenvalue(network, data).value
     offset = 1e-7 * np.random.default_rng(0).normal(size=network.theta.size)
-    start = Network.from_theta(network.theta + offset)
+    start = UnivariateNetwork.from_theta(network.theta + offset)
     found = descend(start, data, [gd(1.5 / top, steps=50)], marks=range(51))
     path = linearized_descent(network, data.x[:, 0], offset, 1.5 / top, [np.arange(6)] * 50)
     np.testing.assert_allclose(found.trace_theta[0] - network.theta, path, rtol=0, atol=1e-12)
@@ -180,4 +180,4 @@ def test_the_reference_engine_takes_the_same_steps():
     run = train(MODEL, DATA, [phase], loss="half_mse", backend="jax", dtype="float64", test_size=10)
     assert found.status == ("converged",)
     assert run.step == found.steps[0]
-    np.testing.assert_allclose(Network.of(run.params).theta, found.theta[0], rtol=1e-9)
+    np.testing.assert_allclose(UnivariateNetwork.of(run.params).theta, found.theta[0], rtol=1e-9)

@@ -4,8 +4,9 @@ Prints the interpolation error, Tr ∇²L, its certified lower bound and their r
 flattest network), whether the network memorizes (wen2023, Definition 4.2) and its test error. The
 exit code is 0 when the parameters interpolate to 1e-10 and meet the bound to 1e-9, else 1.
 
-A file from `flattest construct` says all by itself. For other safetensors files with arrays W1,
-b1, W2, … name the training data; the shapes say the rest, except the activation and Sim-LN.
+A file from `flattest construct` holds all that is needed. For other safetensors files with arrays
+W1, b1, W2, … name the training data; the architecture follows from the shapes, except for the
+activation and Sim-LN.
 
 Examples:
 
@@ -70,7 +71,7 @@ def command(
 
     if data is None and distribution is None:
         if any(option is not None for option in (n, d, seed, loss, activation, norm, epsilon)):
-            raise FlattestError("Only with --data or --distribution are there other options.")
+            raise FlattestError("Other options need --data or --distribution.")
         network = load_network(file)
     else:
         model, params, usual = read(file, activation, norm, epsilon)

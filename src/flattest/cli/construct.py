@@ -13,6 +13,7 @@ Examples:
 """
 
 import inspect
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,14 +29,17 @@ from flattest.cli._data import (
     training_set,
 )
 from flattest.cli._options import console
-from flattest.errors import FlattestError
+from flattest.errors import FlattestError, unknown
+from flattest.experiments.registry import papers
+from flattest.problem.losses import loss as resolve_loss
+from flattest.problem.networks import Network, save_network
 
 Name = Annotated[
     str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME", help="Which construction.")
 ]
 Output = Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="FILE", help="Where to write it.")]
 Depth = Annotated[int | None, tyro.conf.arg(help="Layers D (memorizer).")]
-Width = Annotated[int | None, tyro.conf.arg(help="Neurons per layer; the fewest by default.")]
+Width = Annotated[int | None, tyro.conf.arg(help="Neurons per layer; by default the fewest.")]
 Epsilon = Annotated[float | None, tyro.conf.arg(help="Sim-LN's ε, or the tilt ε of no-bias-xor.")]
 Coordinates = Annotated[
     int | None, tyro.conf.arg(help="How many coordinates the label depends on (head-generalizer).")
@@ -58,8 +62,6 @@ def command(
     s: Coordinates = None,
 ) -> int:
     from flattest.papers.constructions import construction
-    from flattest.problem.losses import loss as resolve_loss
-    from flattest.problem.networks import Network, save_network
 
     build = construction(name)
     options = accepted(name, build, depth=depth, width=width, epsilon=epsilon, s=s)
@@ -70,6 +72,16 @@ def command(
     made = f"{output}: width {built.model.width}, depth {built.model.depth}"
     console().print(f"{made}\n{built.certificate}", markup=False)
     return 0 if built.certificate.holds else 1
+
+
+def construction(name: str) -> Callable[..., Any]:
+    """The construction of that name, whichever paper it is from."""
+    found: dict[str, Callable[..., Any]] = {}
+    for paper in papers().values():
+        found |= getattr(paper.module("constructions"), "CONSTRUCTIONS", {})
+    if name not in found:
+        raise unknown("construction", name, found)
+    return found[name]
 
 
 def accepted(name: str, build, **given) -> dict[str, Any]:

@@ -12,7 +12,6 @@ Examples:
 
     flattest interpolate problem.npz --p 1
     flattest interpolate problem.npz --p 1.5 --out solution.npz --json
-    flattest interpolate problem.npz --p 1.5 --solver cvxpy      the cross-check, by Clarabel
 """
 
 from pathlib import Path
@@ -35,18 +34,15 @@ File = Annotated[
     tyro.conf.arg(metavar="FILE.npz", help="Arrays features (n, m), y (n,) and maybe weights."),
 ]
 Exponent = Annotated[float, tyro.conf.arg(help="p in [1, 2].")]
-SolverName = Annotated[str, tyro.conf.arg(metavar="NAME", help="auto, or cvxpy for Clarabel.")]
 Out = Annotated[
     Path | None, tyro.conf.arg(metavar="FILE.npz", help="Write a and its dual to this file.")
 ]
 
 
-def command(
-    file: File, p: Exponent, solver: SolverName = "auto", out: Out = None, as_json: Json = False
-) -> int:
+def command(file: File, p: Exponent, out: Out = None, as_json: Json = False) -> int:
     from flattest.flatness.interpolators import flattest_interpolator
 
-    found = flattest_interpolator(**arrays(file), p=p, solver=solver)
+    found = flattest_interpolator(**arrays(file), p=p)
     if out is not None:
         write(out, found)
     if as_json:

@@ -7,6 +7,7 @@ variable FLATTEST_PAPERS is a paper; a study is a paper of our own. Of its modul
     experiments.py    defines `EXPERIMENTS`, a tuple of `Experiment`,
     figures.py        defines `FIGURES`: for each experiment's name its figures by name,
     claims.py         (or a package `claims`) registers claims by `@claim`,
+    constructions.py  defines `CONSTRUCTIONS`, networks from its proofs by name,
     results.json      keeps what `flattest summary --json` said of its runs at full scale,
 
 all but the first where it has any. Nothing else is edited to add one.

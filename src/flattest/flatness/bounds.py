@@ -17,7 +17,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flattest.curvature.sharpness import trace
 from flattest.errors import FlattestError
 from flattest.problem.data import Dataset, meets_condition_1, require_dataset
 from flattest.problem.losses import Loss
@@ -31,7 +30,7 @@ class Bound:
 
     `attained` is True where a network of the model's width that meets the bound on these data is
     known without further computation: inputs on a sphere about 0 are extreme points, so that the
-    memorizer exists. For other inputs `flattest.papers.constructions` decides by linear programs.
+    memorizer exists. For other inputs `flattest.flatness.extreme` decides by linear programs.
     """
 
     value: float
@@ -82,14 +81,6 @@ def known_lower_bound(model: Model, data: Dataset, loss: str | Loss = "mse") -> 
             "The lower bound on the sharpness exceeds the largest float64; rescale the data."
         )
     return Bound(kappa * least, floor.reference, floor.attained)
-
-
-def flatness_ratio(model: Model, params: Params, data: Dataset, loss: str | Loss = "mse") -> float:
-    """Tr ∇²L divided by its lower bound: how far from the flattest possible, 1 at the flattest."""
-    bound = lower_bound(model, data, loss)
-    if bound.value == 0:
-        raise FlattestError("The least sharpness on these data is 0, so there is no ratio to it.")
-    return float(trace(model, params, data, loss)) / bound.value
 
 
 def targets(loss: Loss, y: np.ndarray) -> np.ndarray:
@@ -156,11 +147,8 @@ def _row_norms(x: np.ndarray) -> np.ndarray:
 
 def _least_slope(model: MLP) -> float | None:
     """min |σ′| over the linear pieces of σ on which it is not 0; None if σ is not t · σ′(t)."""
-    sigma = model.sigma
-    if not sigma.piecewise_linear or sigma.homogeneity != 1:
-        return None
-    slopes = np.abs(sigma.slope(np.array([-1.0, 1.0])))
-    return float(slopes[slopes > 0].min())
+    slopes = model.sigma.slopes
+    return None if slopes is None else min(abs(slope) for slope in slopes if slope)
 
 
 def _unnormalized(model: MLP, data: Dataset) -> _Floor | None:
@@ -201,7 +189,7 @@ def _power(model: MLP, data: Dataset) -> _Floor | None:
     m neurons with Σ s_j = t, Jensen gives Σ |s_j|^p ≥ m^{1−p} |t|^p.
     """
     c, norms = model.sigma.homogeneity, _input_norms(model, data)
-    if model.depth != 2 or c is None or not _is_power(model.activation):
+    if model.depth != 2 or c is None or not model.sigma.power:
         return None
     p = 2 * c / (c + 1)
     factor = (c + 1) * c ** (c / (c + 1)) * model.width ** (1 - p)
@@ -250,10 +238,6 @@ def _softplus_cost(r: float, root_m: float) -> float:
     return float(h**4 + (r / (root_m + h**2)) ** 2)
 
 
-def _is_power(name: str) -> bool:
-    return name == "quadratic" or name.startswith("relu^")
-
-
 def _sim_ln(model: MLP, data: Dataset) -> _Floor | None:
     """Lemma A.12: min(1, (2/ε) ‖x'‖ |t|), times the least slope of σ as in `_piecewise_linear`.
 
@@ -287,14 +271,13 @@ def _sim_bn(model: MLP, data: Dataset) -> _Floor:
       (Lemma A.1). It exceeds the other two by a factor √2.
     The infimum under Condition 1 is approached as W1 → ∞ and not attained.
     """
-    if model.activation == "relu" and meets_condition_1(data):
+    if model.sigma.is_relu and meets_condition_1(data):
         return _Floor(
             lambda t: 4 * abs(float(np.mean(data.y * t))),
             "wen2023, Lemmas A.1 and A.3 under Condition 1",
             attained=False,
         )
-    nonnegative = model.activation in ("relu", "softplus") or _is_power(model.activation)
-    least = _rms_of_both_signs if nonnegative else _rms
+    least = _rms_of_both_signs if model.sigma.nonnegative else _rms
     return _Floor(lambda t: 2 * least(t), "wen2023, Lemma A.3", attained=False)
 
 
@@ -317,7 +300,7 @@ _FLOORS: dict[str | None, Callable[[MLP, Dataset], _Floor | None]] = {
 def _has_spherical_memorizer(model: MLP, data: Dataset) -> bool:
     """Whether Theorem 4.1 or 5.1 applies at once: ReLU with bias, consistent labels, inputs on a
     sphere about 0 (where w_i = x_i separates), at least one neuron for each distinct input."""
-    if model.activation != "relu" or not model.bias:
+    if not model.sigma.is_relu or not model.bias:
         return False
     radii = _row_norms(data.x)
     if not np.allclose(radii, radii[0], rtol=1e-12, atol=0):

@@ -7,16 +7,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flattest.curvature.sharpness import trace
 from flattest.errors import FlattestError
-from flattest.flatness.bounds import Bound, known_lower_bound
+from flattest.flatness.bounds import Bound, known_lower_bound, lower_bound
 from flattest.problem.data import Dataset, Estimate, population_mean, require_dataset
-from flattest.problem.losses import Loss
+from flattest.problem.losses import Loss, interpolates
 from flattest.problem.losses import loss as resolve_loss
-from flattest.problem.models import MLP, Model, Params, predict
+from flattest.problem.models import MLP, Model, Params, in_float64, predict
 
-INTERPOLATES = 1e-10
-"""An interpolator misses no target by more than this share of the largest."""
 ZERO = 1e-14
 """A pre-activation w·x this small against ‖w‖‖x‖ is 0 to rounding."""
 
@@ -55,11 +52,11 @@ def certify(
     """Everything at once; errors over `size` fresh points where the support is not enumerated."""
     require_dataset(data)
     model.check(params, data.d)
-    sharpness, bound = float(trace(model, params, data, loss)), known_lower_bound(model, data, loss)
+    sharpness, bound = _trace(model, params, data, loss), known_lower_bound(model, data, loss)
     test = data.distribution is not None
     return Certification(
         interpolation_error(model, params, data, loss),
-        interpolates(model, params, data, loss),
+        is_interpolator(model, params, data, loss),
         differentiable(model, params, data.x),
         sharpness,
         bound,
@@ -70,51 +67,47 @@ def certify(
     )
 
 
+def flatness_ratio(model: Model, params: Params, data: Dataset, loss: str | Loss = "mse") -> float:
+    """Tr ∇²L divided by its lower bound: how far from the flattest possible, 1 at the flattest."""
+    bound = lower_bound(model, data, loss)
+    if bound.value == 0:
+        raise FlattestError("The least sharpness on these data is 0, so there is no ratio to it.")
+    return _trace(model, params, data, loss) / bound.value
+
+
+def _trace(model: Model, params: Params, data: Dataset, loss: str | Loss) -> float:
+    from flattest.curvature.sharpness import trace  # brings JAX, which `--help` does not wait for
+
+    return float(trace(model, params, data, loss))
+
+
 def interpolation_error(
     model: Model, params: Params, data: Dataset, loss: str | Loss = "mse"
 ) -> float:
     """max |f(x_i) − t_i|, where t_i is the output that minimizes the loss at y_i."""
-    # NumPy arrays, so that plain networks need no compilation.
-    exact = {name: np.asarray(value, np.float64) for name, value in params.items()}
-    f = np.asarray(model.apply(exact, data.x, data.x))
-    return float(np.abs(f - resolve_loss(loss).target(data.y)).max())
+    return float(np.abs(_outputs(model, params, data) - resolve_loss(loss).target(data.y)).max())
 
 
-def interpolates(
-    model: Model,
-    params: Params,
-    data: Dataset,
-    loss: str | Loss = "mse",
-    tolerance: float = INTERPOLATES,
-) -> bool:
-    """Whether max |f(x_i) − t_i| ≤ tolerance · max |t_i|."""
-    scale = float(np.abs(resolve_loss(loss).target(data.y)).max())
-    return interpolation_error(model, params, data, loss) <= tolerance * scale
+def is_interpolator(model: Model, params: Params, data: Dataset, loss: str | Loss = "mse") -> bool:
+    """Whether the network `interpolates` the targets t_i of the training set."""
+    return interpolates(_outputs(model, params, data), resolve_loss(loss).target(data.y))
 
 
-def memorizes(
-    model: MLP,
-    params: Params,
-    data: Dataset,
-    loss: str | Loss = "mse",
-    tolerance: float = INTERPOLATES,
-) -> bool:
+def _outputs(model: Model, params: Params, data: Dataset) -> np.ndarray:
+    """f(x_i), from NumPy arrays, so that plain networks need no compilation."""
+    return np.asarray(model.apply(in_float64(params), data.x, data.x))
+
+
+def memorizes(model: MLP, params: Params, data: Dataset, loss: str | Loss = "mse") -> bool:
     """Definition 4.2: θ interpolates, and in every hidden layer each input activates exactly one
     neuron, different inputs different ones."""
-    if not interpolates(model, params, data, loss, tolerance):
-        return False
-    x = np.unique(data.x, axis=0)
-    return all(_is_one_hot(a) for a in hidden_layers(model, params, x))
+    layers = hidden_layers(model, params, np.unique(data.x, axis=0))
+    return is_interpolator(model, params, data, loss) and all(map(_is_one_hot, layers))
 
 
 def hidden_layers(model: MLP, params: Params, x: np.ndarray) -> Iterator[np.ndarray]:
     """The activations of layers 1, …, D − 1 at the rows of x, before any normalization."""
-    exact = {name: np.asarray(value, np.float64) for name, value in params.items()}
-    a = np.asarray(model.first_layer(exact, x))
-    yield a
-    for layer in range(2, model.depth):
-        a = np.asarray(model.sigma.value(a @ exact[f"W{layer}"].T))
-        yield a
+    return (np.asarray(model.sigma.value(layer.h)) for layer in _layers(model, params, x))
 
 
 def _is_one_hot(a: np.ndarray) -> bool:
@@ -128,12 +121,12 @@ def differentiable(model: MLP, params: Params, x: np.ndarray) -> bool:
     A kink is a unit with pre-activation 0, where σ′ jumps, that is not cut off from the output by
     weights of 0 or inactive units; for Sim-LN also ‖r‖ = ε.
     """
-    exact = {name: np.asarray(value, np.float64) for name, value in params.items()}
+    exact = in_float64(params)
     if model.norm == "sim_ln" and _is_at_epsilon(model, exact, x):
         return False
     if not _slope_jumps(model):
         return True
-    layers = list(_layers(model, exact, x))
+    layers = list(_layers(model, params, x))
     leads = np.broadcast_to(_counts(model, exact, layers[-1]), layers[-1].h.shape)
     for number, layer in reversed(list(enumerate(layers, 1))):
         if (layer.at_zero & layer.moves & leads).any():
@@ -152,7 +145,8 @@ class _Layer(NamedTuple):
     moves: np.ndarray
 
 
-def _layers(model: MLP, exact: Params, x: np.ndarray) -> Iterator[_Layer]:
+def _layers(model: MLP, params: Params, x: np.ndarray) -> Iterator[_Layer]:
+    exact = in_float64(params)
     a = np.column_stack([x, np.ones(len(x))]) if model.bias else x
     W = np.column_stack([exact["W1"], exact["b1"]]) if model.bias else exact["W1"]
     for layer in range(1, model.depth):

@@ -3,29 +3,28 @@
 minimize Σ_j ω_j |a_j|^p over Φ a = y, for p in [1, 2]. With b = ω^{1/p} a and Ψ = Φ ω^{−1/p} it is
 min ‖b‖_p^p over Ψ b = y. For any λ, Hölder's inequality gives λ·y = (Ψᵀλ)·b ≤ ‖Ψᵀλ‖_q ‖b‖_p,
 1/p + 1/q = 1, so that (λ·y / ‖Ψᵀλ‖_q)^p bounds the value from below: every answer is certified by
-its dual λ, evaluated on the features as given, whatever solver produced it.
+its dual λ, evaluated on the features as given, whatever produced it.
 
 Multiplying a row of Φ and its label by a number does not change the program, so rows are scaled to
 norm 1 first, by powers of 2, which round nothing. Then the rows of Ψ are orthonormalized, Ψ = L Q,
 z = L⁻¹ y. That confines the conditioning of the features to one triangular solve.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_factor, cho_solve, cholesky, qr, solve_triangular
+from numpy.linalg import LinAlgError
 
-from flattest.errors import FlattestError, unknown
+from flattest.errors import FlattestError
 from flattest.evidence import Verdict
+from flattest.machine import later
+from flattest.problem.checks import finite_array
 
+linalg = later("scipy.linalg")
 GAP = 1e-9
 RESIDUAL = 1e-10
 # Of a sum of products, relative to the norms of its factors.
 ROUNDING = 64 * np.finfo(float).eps
-
-# A solver maps (Q, z, p), ‖z‖ = 1, to (b, mu, iterations) for min ‖b‖_p^p over Q b = z.
-Solver = Callable[[np.ndarray, np.ndarray, float], tuple[np.ndarray, np.ndarray, int]]
 
 
 @dataclass(frozen=True)
@@ -60,32 +59,31 @@ class Interpolator:
         )
 
 
-def flattest_interpolator(features, y, p, weights=None, solver="auto") -> Interpolator:
+def flattest_interpolator(features, y, p, weights=None) -> Interpolator:
     """min Σ_j ω_j |a_j|^p subject to Φ a = y (vardhan2026, Eq. 3).
 
-    `features` is Φ (n, m), `weights` is ω > 0 (m,), by default 1. `solver` is "auto" (dual Newton
-    for p > 1, interior point for p = 1) or "cvxpy" (CVXPY with Clarabel, the cross-check).
+    `features` is Φ (n, m), `weights` is ω > 0 (m,), by default 1. Solved by Newton's method on the
+    dual for p > 1, by an interior point method for p = 1.
     """
-    return flattest_interpolators(features, np.asarray(y)[None], p, weights, solver)[0]
+    return flattest_interpolators(features, np.asarray(y)[None], p, weights)[0]
 
 
-def flattest_interpolators(features, y, p, weights=None, solver="auto") -> tuple[Interpolator, ...]:
+def flattest_interpolators(features, y, p, weights=None) -> tuple[Interpolator, ...]:
     """`flattest_interpolator` for each row of y (k, n).
 
     Features are (n, m), shared (and factored once), or (k, n, m), one matrix per right-hand side
     (per seed); weights are (m,) or (k, m).
     """
     p = _checked_exponent(p)
-    solve = _solver(solver)
-    y = _finite(y, "labels")
+    y = finite_array("The array of labels", y)
     if y.ndim != 2 or y.shape[1] == 0:
         raise FlattestError(f"Labels must be a non-empty vector per problem, not {y.shape}.")
     stacks, omegas = _checked_features(features, weights, *y.shape)
     if len(stacks) == 1:
         shared = _Problem.of(stacks[0], omegas[0], p)
-        return tuple(shared.solve(label, solve) for label in y)
+        return tuple(shared.solve(label) for label in y)
     return tuple(
-        _Problem.of(phi, omega, p).solve(label, solve)
+        _Problem.of(phi, omega, p).solve(label)
         for phi, omega, label in zip(stacks, omegas, y, strict=True)
     )
 
@@ -93,7 +91,10 @@ def flattest_interpolators(features, y, p, weights=None, solver="auto") -> tuple
 def dual_bound(features, y, p, dual, weights=None) -> float:
     """The lower bound (λ·y / ‖Ψᵀλ‖_q)^p that the dual λ proves on Σ ω |a|^p over Φ a = y."""
     p = _checked_exponent(p)
-    y, dual = _finite(y, "labels"), _finite(dual, "dual variables")
+    y, dual = (
+        finite_array("The array of labels", y),
+        finite_array("The array of dual variables", dual),
+    )
     if y.ndim != 1 or len(y) == 0 or dual.shape != y.shape:
         raise FlattestError(f"Labels {y.shape} and dual {dual.shape} must be n numbers each.")
     stacks, omegas = _checked_features(features, weights, 1, len(y))
@@ -183,7 +184,7 @@ class _Problem:
         rows = _Rows.of(phi, omega, p)
         return cls(rows, p, *_orthonormal_rows(rows.psi))
 
-    def solve(self, y, solver: Solver) -> Interpolator:
+    def solve(self, y) -> Interpolator:
         if not y.any():
             a = np.zeros_like(self.rows.columns)
             return Interpolator(a, np.zeros_like(y), 0.0, 0.0, 0.0, 0, "optimal", "labels are 0")
@@ -191,14 +192,14 @@ class _Problem:
         obstacle = self._obstacle(labels, unit)
         if obstacle is not None:
             return obstacle
-        z = solve_triangular(self.L, labels[self.kept], lower=True)
+        z = linalg.solve_triangular(self.L, labels[self.kept], lower=True)
         scale = np.linalg.norm(z)
         if scale == 0:
             return self._unsolved(y)
-        b, mu, iterations = solver(self.Q, z / scale, self.p)
+        b, mu, iterations = _least_norm(self.Q, z / scale, self.p)
         a = self._refined(scale * b * self.rows.columns, labels)
         dual = np.zeros_like(labels)
-        dual[self.kept] = solve_triangular(self.L, mu, lower=True, trans="T")
+        dual[self.kept] = linalg.solve_triangular(self.L, mu, lower=True, trans="T")
         return self._certified(a, dual, labels, unit, iterations)
 
     def _obstacle(self, y, unit) -> Interpolator | None:
@@ -241,7 +242,7 @@ class _Problem:
         """a with the residual of Φ a = y removed, twice, by the least change in b."""
         for _ in range(2):
             miss = (y - self.rows.phi @ a)[self.kept]
-            correction = solve_triangular(self.L, miss, lower=True) @ self.Q
+            correction = linalg.solve_triangular(self.L, miss, lower=True) @ self.Q
             a = a + correction * self.rows.columns
         return a
 
@@ -286,29 +287,29 @@ def _orthonormal_rows(psi):
     n = len(psi)
     every, none = np.arange(n), np.zeros((n, 0))
     try:
-        L1 = cholesky(psi @ psi.T, lower=True)
-        Q = solve_triangular(L1, psi, lower=True)
+        L1 = linalg.cholesky(psi @ psi.T, lower=True)
+        Q = linalg.solve_triangular(L1, psi, lower=True)
         gram = Q @ Q.T
         error = np.abs(gram - np.eye(n)).max()
         if error <= 1e-11:
             return Q, L1, every, none
-        L2 = cholesky(gram, lower=True)
+        L2 = linalg.cholesky(gram, lower=True)
     except LinAlgError:
         return _pivoted_rows(psi)
     # Rounding in the first factor must leave rows that the second can still make orthonormal.
     if error > 0.1:
         return _pivoted_rows(psi)
-    return solve_triangular(L2, Q, lower=True), L1 @ L2, every, none
+    return linalg.solve_triangular(L2, Q, lower=True), L1 @ L2, every, none
 
 
 def _pivoted_rows(psi):
     n = len(psi)
-    Qt, R, pivots = qr(psi.T, mode="economic", pivoting=True)
+    Qt, R, pivots = linalg.qr(psi.T, mode="economic", pivoting=True)
     sizes = np.abs(np.diag(R))
     rank = int(np.sum(sizes > max(psi.shape) * np.finfo(float).eps * sizes[0]))
     kept, dependent = pivots[:rank], pivots[rank:]
     farkas = np.zeros((n, n - rank))
-    farkas[kept] = -solve_triangular(R[:rank, :rank], R[:rank, rank:])
+    farkas[kept] = -linalg.solve_triangular(R[:rank, :rank], R[:rank, rank:])
     # What is rounding in a coefficient would weigh a label that has no part in the dependency.
     farkas[np.abs(farkas) <= ROUNDING * np.abs(farkas).max(axis=0, initial=1)] = 0
     farkas[dependent, np.arange(n - rank)] = 1.0
@@ -332,7 +333,7 @@ def _factor(Q, d):
     ridge = 0.0
     for _ in range(16):
         try:
-            return cho_factor(M, lower=True, check_finite=False)
+            return linalg.cho_factor(M, lower=True, check_finite=False)
         except LinAlgError:
             increase = max(1e-15 * M[diagonal].max(), 9 * ridge)
             M[diagonal] += increase
@@ -387,7 +388,7 @@ def _newton_stage(Q, z, p, mu, tolerance, limit=60):
         factor = _factor(Q, slope)
         if factor is None:
             return mu, step
-        direction = cho_solve(factor, residual, check_finite=False)
+        direction = linalg.cho_solve(factor, residual, check_finite=False)
         t = _line_search(mu, u, direction, direction @ Q, z, p)
         if t == 0:
             return mu, step
@@ -419,7 +420,7 @@ def _line_search(mu, u, direction, du, z, p):
     return next((t for t in 0.5 ** np.arange(30) if merit(t) >= floor), 0.0)
 
 
-def _interior_point(Q, z, tolerance=1e-11, limit=80):
+def _interior_point(Q, z, limit, tolerance=1e-11):
     """Mehrotra's predictor–corrector for p = 1, b = X₊ − X₋ with X ≥ 0, slack S = 1 ∓ Qᵀμ ≥ 0."""
     sign = np.array([[1.0], [-1.0]])
     start = z @ Q
@@ -451,7 +452,7 @@ def _mehrotra_step(Q, X, mu, S, sign, miss, factor):
     def direction(target):
         """X dS + S dX = target, dS = ∓Qᵀ dμ, Q(dX₊ − dX₋) = miss."""
         fixed = target / S
-        dmu = cho_solve(factor, miss - Q @ (sign * fixed).sum(axis=0), check_finite=False)
+        dmu = linalg.cho_solve(factor, miss - Q @ (sign * fixed).sum(axis=0), check_finite=False)
         du = sign * (dmu @ Q)
         return dmu, fixed + ratio * du, -du
 
@@ -479,9 +480,10 @@ def _highs(Q, z):
     return found.x[:m] - found.x[m:], found.eqlin.marginals, int(found.nit)
 
 
-def _auto(Q, z, p):
-    """Closed form at p = 2, dual Newton for p > 1, the linear program for p = 1.
+def _least_norm(Q, z, p):
+    """(b, μ, iterations) of min ‖b‖_p^p over Q b = z, where ‖z‖ = 1.
 
+    Closed form at p = 2, dual Newton for p > 1, the linear program for p = 1.
     Below p − 1 = 1e-6 rounding in the dual's power 1/(p−1) keeps Newton from a certificate; there
     the optimum is the linear program's vertex.
     """
@@ -489,13 +491,13 @@ def _auto(Q, z, p):
         return z @ Q, z, 0
     if p - 1 >= 1e-6:
         return _dual_newton(Q, z, p)
-    b, mu, iterations = _linear_program(Q, z)
+    b, mu, iterations = linear_program(Q, z)
     return (b, mu, iterations) if p == 1 else (*_at_vertex(Q, z, p, b), iterations)
 
 
-def _linear_program(Q, z):
-    """p = 1: interior point, else HiGHS."""
-    b, mu, iterations = _interior_point(Q, z)
+def linear_program(Q, z, limit=80):
+    """p = 1 by at most `limit` steps of the interior point method, or by HiGHS where they fail."""
+    b, mu, iterations = _interior_point(Q, z, limit)
     if np.abs(b).sum() * np.abs(mu @ Q).max() <= (mu @ z) * (1 + GAP):
         return b, mu, iterations
     return _highs(Q, z)
@@ -505,7 +507,7 @@ def _at_vertex(Q, z, p, b):
     """The pair at p → 1 with the support S of the linear program's vertex b: the n largest |b_j|.
 
     Q_S b_S = z fixes b, and stationarity on S fixes μ. Off S the optimum at p has the entries
-    (|u_j|/p)^{1/(p−1)}, which are 0 to rounding unless |u_j| is about 1; the certificate tells.
+    (|u_j|/p)^{1/(p−1)}, which are 0 to rounding unless |u_j| is about 1: then no certificate holds.
     """
     support = np.argsort(-np.abs(b))[: len(z)]
     vertex = np.zeros_like(b)
@@ -514,60 +516,21 @@ def _at_vertex(Q, z, p, b):
     return vertex, np.linalg.lstsq(Q[:, support].T, slope[support])[0]
 
 
-def _cvxpy(Q, z, p):
-    """CVXPY with Clarabel, by power cones."""
-    try:
-        import cvxpy
-    except ImportError as error:
-        raise FlattestError(
-            "solver='cvxpy' needs CVXPY: install the extra 'flattest[cvxpy]'."
-        ) from error
-    b = cvxpy.Variable(Q.shape[1])
-    matched = Q @ b == z
-    objective = cvxpy.sum(cvxpy.power(cvxpy.abs(b), p, approx=False)) if p > 1 else cvxpy.norm1(b)
-    problem = cvxpy.Problem(cvxpy.Minimize(objective), [matched])
-    problem.solve(solver=cvxpy.CLARABEL)
-    return b.value, -matched.dual_value, problem.solver_stats.num_iters
-
-
-_SOLVERS: dict[str, Solver] = {"auto": _auto, "cvxpy": _cvxpy}
-
-
-def _solver(name) -> Solver:
-    if name not in _SOLVERS:
-        raise unknown("solver", name, _SOLVERS)
-    return _SOLVERS[name]
-
-
 def _checked_exponent(p) -> float:
-    try:
-        exponent = float(p)
-    except (TypeError, ValueError):
-        exponent = float("nan")
-    if not 1 <= exponent <= 2:
+    if not isinstance(p, int | float | np.number) or not 1 <= p <= 2:
         raise FlattestError(f"The exponent p must lie in [1, 2], not {p}: p = 2c/(c+1) for c ≥ 1.")
-    return exponent
-
-
-def _finite(array, what):
-    try:
-        array = np.asarray(array, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise FlattestError(f"The {what} must be an array of numbers.") from error
-    if not np.isfinite(array).all():
-        raise FlattestError(f"The {what} contain NaN or infinite entries; remove those samples.")
-    return array
+    return float(p)
 
 
 def _checked_features(features, weights, k, n):
     """Φ as (1 or k, n, m) and ω as (as many, m), checked."""
-    features = _finite(features, "features")
+    features = finite_array("The array of features", features)
     if features.ndim not in (2, 3) or features.shape[-2] != n:
         raise FlattestError(f"Features {features.shape} do not match {n} labels: Φ is (n, m).")
     m = features.shape[-1]
     if n > m:
         raise FlattestError(f"{n} samples exceed {m} neurons: interpolation needs m ≥ n.")
-    weights = np.ones(m) if weights is None else _finite(weights, "weights")
+    weights = np.ones(m) if weights is None else finite_array("The array of weights", weights)
     if weights.ndim not in (1, 2) or weights.shape[-1] != m or (weights <= 0).any():
         raise FlattestError(f"Weights must be {m} positive numbers, one per neuron.")
     count = 1 if features.ndim == 2 and weights.ndim == 1 else k

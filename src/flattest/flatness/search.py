@@ -17,15 +17,15 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from flattest.errors import FlattestError
+from flattest.flatness.certification import population_error, population_mse
 from flattest.flatness.extreme import distinct_inputs
 from flattest.problem.activations import Activation, activation
 from flattest.problem.data import Dataset, require_dataset
-from flattest.problem.losses import Loss, zero_one_error
+from flattest.problem.losses import Loss, interpolates
 from flattest.problem.losses import loss as resolve_loss
-from flattest.problem.models import MLP, Params, predict
+from flattest.problem.models import MLP, Params
 from flattest.problem.randomness import generator
 
-INTERPOLATES = 1e-10
 _STARTS = 8
 _INFLATION = 1e4
 _GOAL = 1e-13
@@ -79,7 +79,6 @@ def search_flattest(
     descends the limit of the trace under W1, b1 → ∞, which changes no output, and scales the result
     up at the end.
     """
-    require_dataset(data)
     problem = _Problem(model, data, resolve_loss(loss))
     theta = _interpolator(problem, start)
     start_point, history, status = problem.endpoint(theta), [], "budget"
@@ -101,7 +100,6 @@ def interpolate(
     model: MLP, data: Dataset, start: Params | int = 0, loss: "str | Loss" = "mse"
 ) -> Params:
     """An interpolator of `data`, by Gauss–Newton from `start` (parameters, or a seed)."""
-    require_dataset(data)
     problem = _Problem(model, data, resolve_loss(loss))
     return problem.numpy(_interpolator(problem, start))
 
@@ -112,7 +110,7 @@ def bad_interpolator(
     """Parameters that interpolate the data and the wrong labels of `wrong` fresh points.
 
     A memorizer-like start where no memorizer exists: it answers −y off the training set wherever
-    it was told to. Gauss–Newton may miss from one initialization, so several are tried.
+    it was taught to. Gauss–Newton may miss from one initialization, so several are tried.
     """
     require_dataset(data)
     if data.distribution is None:
@@ -146,7 +144,7 @@ class _Problem:
         self.x = jnp.asarray(data.x)
         example = {name: jnp.zeros(shape) for name, shape in model.shapes(data.d).items()}
         _, self.unflatten = ravel_pytree(example)
-        self.smooths = model.activation == "relu" and model.norm != "sim_bn"
+        self.smooths = model.sigma.is_relu and model.norm != "sim_bn"
         self.inflates = model.norm == "sim_bn" and model.sigma.homogeneity is not None
         self.outputs = jax.jit(self._outputs)
         self.jacobian = jax.jit(jax.jacrev(self._outputs))
@@ -207,8 +205,8 @@ class _Problem:
         theta, residual, _ = jax.lax.while_loop(unfinished, correct, state)
         value, gradient = jax.value_and_grad(self._descended)(theta, tau)
         J = jax.jacrev(self._outputs)(theta)
-        error = jnp.abs(residual).max() / self.scale
-        return _Point(theta, error, value, _tangent(J, gradient), _tangent(J, direction))
+        f = self.target - residual
+        return _Point(theta, f, value, _tangent(J, gradient), _tangent(J, direction))
 
     def error(self, theta) -> float:
         """max |f(x_i) − target_i| / max |target_i|."""
@@ -228,15 +226,10 @@ class _Problem:
     def endpoint(self, theta) -> Endpoint:
         params = self.inflated(theta)
         theta = self.flatten(params)
-        return Endpoint(float(self.trace(theta)), self.error(theta), *self._test_errors(params))
-
-    def _test_errors(self, params: Params) -> tuple[float, float]:
-        if self.data.distribution is None:
-            return float("nan"), float("nan")
-        test = self.data.distribution.population()
-        f = predict(self.model, params, test.x, self.train_x)
-        target = np.asarray(self.loss.target(test.y), float)
-        return zero_one_error(f, test.y), float(np.mean((f - target) ** 2))
+        known = self.data.distribution is not None
+        error = population_error(self.model, params, self.data) if known else np.nan
+        mse = population_mse(self.model, params, self.data, self.loss) if known else np.nan
+        return Endpoint(float(self.trace(theta)), self.error(theta), float(error), float(mse))
 
 
 class _Smoothed(MLP, frozen=True, kw_only=True):
@@ -259,7 +252,7 @@ class _Smoothed(MLP, frozen=True, kw_only=True):
 def _interpolator(problem: _Problem, start: Params | int):
     theta = problem.flatten(problem.starting_point(start))
     theta = _retract(problem, theta, iterations=500)
-    if not problem.error(theta) <= INTERPOLATES:  # an error that is not a number is too large
+    if not interpolates(problem.outputs(theta), problem.target):
         raise NoInterpolator(
             f"No interpolator was found from this start (error {problem.error(theta):.1e} after "
             f"Gauss–Newton); {problem.data.n} points may need a wider network or another start."
@@ -302,11 +295,11 @@ def _tangent(J, vector):
 
 
 class _Point(NamedTuple):
-    """A point on the interpolators: its relative error, the value descended, that value's tangent
+    """A point on the interpolators: its outputs f, the value descended, that value's tangent
     gradient g, and the direction it was reached by, carried into its tangent space."""
 
     theta: jax.Array
-    error: jax.Array
+    f: jax.Array
     value: jax.Array
     g: jax.Array
     carried: jax.Array
@@ -339,7 +332,7 @@ def _line_search(problem: _Problem, point: _Point, direction, slope: float, size
     for _ in range(40):
         new = problem.move(point.theta, direction, size, tau)
         enough = point.value + 1e-4 * size * slope
-        if float(new.error) < INTERPOLATES and float(new.value) <= enough:
+        if interpolates(new.f, problem.target) and float(new.value) <= enough:
             return new, size
         size *= 0.5
     return None

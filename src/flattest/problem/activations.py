@@ -7,20 +7,23 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from flattest.errors import FlattestError
+from flattest.machine import later
 
 Elementwise = Callable[[Any], Any]
+jax, jnp = later("jax"), later("jax.numpy")
 
 
 @dataclass(frozen=True)
 class Activation:
-    """σ, σ′ and σ″, elementwise on NumPy and JAX arrays alike.
+    """σ, σ′ and σ″, elementwise on NumPy and JAX arrays alike, and what is known of σ.
 
     `homogeneity` is c where σ(bt) = b^c σ(t) for all b > 0, None where there is no such c.
+    `slopes` are σ′ below and above 0 where σ is linear on either side, else None.
+    `nonnegative`: σ ≥ 0. `power`: σ(t) is |t|^c or 0, with c > 1.
+    `kernel` names the fused engine's kernel for σ, with its parameter; None where it has none.
     `fingerprint` is a hash of a registered activation, "" for a built-in one.
     """
 
@@ -28,18 +31,30 @@ class Activation:
     value: Elementwise
     slope: Elementwise
     curvature: Elementwise
-    homogeneity: float | None
-    piecewise_linear: bool
+    homogeneity: float | None = None
+    slopes: tuple[float, float] | None = None
+    nonnegative: bool = False
+    power: bool = False
+    kernel: tuple[str, float] | None = None
     fingerprint: str = ""
+
+    @property
+    def piecewise_linear(self) -> bool:
+        return self.slopes is not None
+
+    @property
+    def is_relu(self) -> bool:
+        """Whether σ(t) = max(t, 0), under whatever name."""
+        return self.slopes == (0.0, 1.0)
+
+
+def sigmoid(t):
+    # tanh, because exp(−t) overflows for t ≪ 0.
+    return 0.5 * (1 + _namespace(t).tanh(0.5 * t))
 
 
 def _namespace(t):
     return t.__array_namespace__()
-
-
-def _sigmoid(t):
-    # tanh, because exp(−t) overflows for t ≪ 0.
-    return 0.5 * (1 + _namespace(t).tanh(0.5 * t))
 
 
 def _leaky(name: str, slope: float) -> Activation:
@@ -49,11 +64,21 @@ def _leaky(name: str, slope: float) -> Activation:
         return positive if slope == 0 else positive + slope * (1 - positive)
 
     return Activation(
-        name, lambda t: t * gain(t), gain, lambda t: t * 0, homogeneity=1.0, piecewise_linear=True
+        name,
+        lambda t: t * gain(t),
+        gain,
+        lambda t: t * 0,
+        homogeneity=1.0,
+        slopes=(slope, 1.0),
+        nonnegative=slope <= 0,
+        kernel=("leaky", slope),
     )
 
 
 def _relu_power(name: str, c: float) -> Activation:
+    if c <= 1:
+        raise FlattestError(f"The power in {name!r} must exceed 1; use 'relu' for power 1.")
+
     def power(t, exponent):
         # The inner `where` keeps 0^negative out of both branches, for autodiff's sake.
         xp = _namespace(t)
@@ -64,21 +89,24 @@ def _relu_power(name: str, c: float) -> Activation:
         lambda t: power(t, c),
         lambda t: c * power(t, c - 1),
         lambda t: c * (c - 1) * power(t, c - 2),
-        homogeneity=float(c),
-        piecewise_linear=False,
+        homogeneity=c,
+        nonnegative=True,
+        power=True,
+        kernel=("power", c),
     )
 
 
 _FIXED: dict[str, Activation] = {
     "relu": _leaky("relu", 0.0),
     "linear": _leaky("linear", 1.0),
+    "leaky_relu": _leaky("leaky_relu", 0.01),
     "softplus": Activation(
         "softplus",
         lambda t: _namespace(t).logaddexp(t, t * 0),
-        _sigmoid,
-        lambda t: _sigmoid(t) * (1 - _sigmoid(t)),
-        homogeneity=None,
-        piecewise_linear=False,
+        sigmoid,
+        lambda t: sigmoid(t) * (1 - sigmoid(t)),
+        nonnegative=True,
+        kernel=("softplus", 0.0),
     ),
     "quadratic": Activation(
         "quadratic",
@@ -86,10 +114,13 @@ _FIXED: dict[str, Activation] = {
         lambda t: 2 * t,
         lambda t: t * 0 + 2,
         homogeneity=2.0,
-        piecewise_linear=False,
+        nonnegative=True,
+        power=True,
+        kernel=("quadratic", 0.0),
     ),
 }
-_NAMES = [*_FIXED, "leaky_relu", "leaky_relu:SLOPE", "relu^C"]
+_FAMILIES = {"leaky_relu:": _leaky, "relu^": _relu_power}
+_NAMES = [*_FIXED, "leaky_relu:SLOPE", "relu^C"]
 
 
 def activation(name: str) -> Activation:
@@ -104,25 +135,17 @@ def activation(name: str) -> Activation:
 
 
 def _find(name: str) -> Activation | None:
-    if name in _FIXED:
-        return _FIXED[name]
-    if name == "leaky_relu":
-        return _leaky(name, 0.01)
-    if name.startswith("leaky_relu:"):
-        return _leaky(name, _parameter(name, name.removeprefix("leaky_relu:")))
-    if name.startswith("relu^"):
-        c = _parameter(name, name.removeprefix("relu^"))
-        if c <= 1:
-            raise FlattestError(f"The power in {name!r} must exceed 1; use 'relu' for power 1.")
-        return _relu_power(name, c)
-    return None
+    for prefix, family in _FAMILIES.items():
+        if name.startswith(prefix):
+            return family(name, _parameter(name, name.removeprefix(prefix)))
+    return _FIXED.get(name)
 
 
 def register_activation(
     name: str, function: Elementwise, homogeneity: float | None = None
 ) -> Activation:
     """Makes a user's own σ, a function of JAX arrays, available by name; σ′ and σ″ by autodiff."""
-    if name in _NAMES or name.startswith(("leaky_relu:", "relu^")):
+    if name in _NAMES or name.startswith(tuple(_FAMILIES)):
         raise FlattestError(f"The activation {name!r} is built in; choose another name.")
     slope = _elementwise_derivative(function)
     own = Activation(
@@ -131,7 +154,6 @@ def register_activation(
         slope,
         _elementwise_derivative(slope),
         homogeneity,
-        piecewise_linear=False,
         fingerprint=_fingerprint(function, slope, homogeneity),
     )
     _FIXED[name] = own
@@ -145,14 +167,14 @@ def _elementwise_derivative(function: Elementwise) -> Elementwise:
 def _fingerprint(function: Elementwise, slope: Elementwise, homogeneity: float | None) -> str:
     """A hash of σ and σ′ on a grid, of its source and of c.
 
-    The source alone would not tell of a constant that it reads from elsewhere, nor the grid of what
-    σ is off it. Digits that rounding on another machine may change do not count.
+    The source alone does not show a constant that it reads from elsewhere, nor the grid what σ is
+    off it. Digits that rounding on another machine may change do not count.
     """
     grid = np.concatenate([-np.geomspace(100, 1e-3, 64), [0.0], np.geomspace(1e-3, 100, 64)])
     values = np.concatenate([np.asarray(f(jnp.asarray(grid))) for f in (function, slope)])
     digits = [f"{0.0 if abs(v) < 1e-12 else v:.9e}" for v in values]
-    told = "\n".join([_source(function), str(homogeneity), *digits])
-    return hashlib.blake2b(told.encode(), digest_size=8).hexdigest()
+    text = "\n".join([_source(function), str(homogeneity), *digits])
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def _source(function: Elementwise) -> str:

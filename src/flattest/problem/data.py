@@ -11,6 +11,7 @@ import numpy as np
 from flattest.errors import FlattestError, unknown
 from flattest.files import read_arrays
 from flattest.problem.activations import activation
+from flattest.problem.checks import check_count, finite_array
 from flattest.problem.randomness import generator
 
 LARGEST_ENUMERATION = 2**20
@@ -26,13 +27,11 @@ class Dataset:
     distribution: "Distribution | None" = field(default=None)
 
     def __post_init__(self):
-        x, y = _real_array("x", self.x), _real_array("y", self.y)
+        x, y = finite_array("x", self.x).copy(), finite_array("y", self.y).copy()
         if x.ndim != 2 or y.ndim != 1 or len(x) != len(y):
             raise FlattestError(f"x must be (n, d) and y (n,), not {x.shape} and {y.shape}.")
         if x.size == 0:
             raise FlattestError("The dataset is empty; it needs at least one point and one input.")
-        if not (np.isfinite(x).all() and np.isfinite(y).all()):
-            raise FlattestError("The data contain NaN or infinite values; remove those rows.")
         x.setflags(write=False)
         y.setflags(write=False)
         object.__setattr__(self, "x", x)
@@ -90,19 +89,17 @@ class Distribution(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     least_d: ClassVar[int] = 1
 
     def __post_init__(self):
-        if not isinstance(self.d, int) or self.d < self.least_d:
-            raise FlattestError(
-                f"{type(self).__name__} needs an integer d ≥ {self.least_d}, not {self.d!r}."
-            )
+        check_count(f"{type(self).__name__}'s d", self.d, self.least_d)
+        msgspec.structs.force_setattr(self, "d", int(self.d))  # NumPy's cannot be written to a spec
 
     def draw(self, n: int, seed: int) -> Dataset:
         """n training points, i.i.d. unless the distribution says otherwise."""
-        _check_count("n", n)
+        check_count("n", n)
         return Dataset(*self.sample(generator(seed, "data"), n), self)
 
     def population(self, size: int = 10_000, seed: int = 0) -> Population:
         """The whole support where it is finite with at most 2^20 points, else a fresh sample."""
-        _check_count("size", size)
+        check_count("size", size)
         return Population(*self.sample(generator(seed, "population"), size), exact=False)
 
     def sample(self, rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
@@ -136,7 +133,7 @@ class Xor(Distribution, frozen=True, tag="xor"):
     def draw(self, n: int, seed: int) -> Dataset:
         if not self.distinct:
             return super().draw(n, seed)
-        _check_count("n", n)
+        check_count("n", n)
         if n > 2**self.d:
             raise FlattestError(f"{{−1, 1}}^{self.d} has only {2**self.d} points, fewer than {n}.")
         x = _distinct_signs(generator(seed, "data"), n, self.d)
@@ -159,7 +156,7 @@ class CompleteXor(Xor, frozen=True, tag="complete_xor"):
     least_d: ClassVar[int] = 3
 
     def draw(self, n: int, seed: int) -> Dataset:
-        _check_count("n", n)
+        check_count("n", n)
         if n % 4 or n < 4 * (self.d - 1) or n // 4 > 2 ** (self.d - 2):
             raise FlattestError(
                 f"Condition 1 at d = {self.d} needs n to be a multiple of 4 from "
@@ -193,16 +190,12 @@ def _distinct_signs(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
 
 def meets_condition_1(data: Dataset) -> bool:
     """Whether the training set is complete in the sense of wen2023's Condition 1."""
-    if data.d < 3 or not np.isin(data.x, [-1.0, 1.0]).all():
+    signs = data.d >= 3 and np.isin(data.x, [-1.0, 1.0]).all()
+    if not signs or not np.array_equal(data.y, _xor_label(data.x)):
         return False
-    if not np.array_equal(data.y, _xor_label(data.x)):
-        return False
-    tails: dict[bytes, list[tuple]] = {}
-    for point in data.x:
-        tails.setdefault(point[2:].tobytes(), []).append(tuple(point[:2]))
-    complete = all(len(heads) == 4 and len(set(heads)) == 4 for heads in tails.values())
-    S = np.unique(data.x[:, 2:], axis=0)
-    return complete and np.linalg.matrix_rank(S - S[0]) == data.d - 2
+    S, heads = np.unique(data.x[:, 2:], axis=0, return_counts=True)
+    complete = (heads == 4).all() and len(np.unique(data.x, axis=0)) == data.n
+    return bool(complete and np.linalg.matrix_rank(S - S[0]) == data.d - 2)
 
 
 class Ball(Distribution, frozen=True, tag="ball"):
@@ -211,7 +204,7 @@ class Ball(Distribution, frozen=True, tag="ball"):
     least_d: ClassVar[int] = 2
 
     def sample(self, rng, n):
-        directions = _unit_rows(rng.normal(size=(n, self.d)))
+        directions = unit_rows(rng.normal(size=(n, self.d)))
         x = directions * np.sqrt(self.d) * rng.uniform(size=(n, 1)) ** (1 / self.d)
         return x, np.abs(x[:, 0]) - np.abs(x[:, 1])
 
@@ -244,7 +237,7 @@ class Circle(Distribution, frozen=True, tag="circle"):
 
     def sample(self, rng, n):
         angle = rng.uniform(0, 2 * np.pi, n)
-        tail = _unit_rows(rng.normal(size=(n, self.d - 2))) * np.sqrt(self.radius**2 - 1)
+        tail = unit_rows(rng.normal(size=(n, self.d - 2))) * np.sqrt(self.radius**2 - 1)
         x = np.column_stack([np.cos(angle), np.sin(angle), tail])
         return x, CIRCLE_LABELS[self.label](angle)
 
@@ -280,7 +273,7 @@ class Univariate(Distribution, frozen=True, tag="univariate"):
             raise FlattestError("Univariate needs low < high, spread in [0, 1] and noise ≥ 0.")
 
     def draw(self, n: int, seed: int) -> Dataset:
-        _check_count("n", n)
+        check_count("n", n)
         rng = generator(seed, "data")
         cells = np.arange(n) + 0.5 + self.spread * rng.uniform(-0.5, 0.5, n)
         x = self.low + (self.high - self.low) * cells / n
@@ -297,7 +290,7 @@ class Univariate(Distribution, frozen=True, tag="univariate"):
 class SumOfSingleIndex(Distribution, frozen=True, tag="sum_of_single_index"):
     """x ~ N(0, I_d), y = (1/r) Σ_k link(u_k · x) + noise · N(0, 1) (vardhan2026, section 2).
 
-    U = (u_1, …, u_r) are the first r coordinate directions, which is no loss of generality: the
+    U = (u_1, …, u_r) are the first r coordinate directions, without loss of generality: the
     law of x is invariant under rotations. The link is an activation's name.
     """
 
@@ -307,7 +300,7 @@ class SumOfSingleIndex(Distribution, frozen=True, tag="sum_of_single_index"):
 
     def __post_init__(self):
         super().__post_init__()
-        _check_count("r", self.r)
+        check_count("r", self.r)
         if self.r > self.d:
             raise FlattestError(f"The number r of indices must lie in [1, d], not {self.r}.")
         if not self.noise >= 0:
@@ -391,24 +384,24 @@ def population_mean(
 ) -> Estimate:
     """E metric(f(x), y) over the population, with its standard error.
 
-    `predict` maps rows of x to outputs, `metric` outputs and labels to one number a point.
+    `predict` maps rows of x to outputs, `metric` outputs and labels to one number per point.
     """
     points = distribution.population(size, seed)
     starts = range(0, len(points.y), _ROWS_AT_ONCE)
     chunks = [slice(start, start + _ROWS_AT_ONCE) for start in starts]
     values = np.concatenate(
-        [_one_number_a_point(metric, predict(points.x[c]), points.y[c]) for c in chunks]
+        [_one_number_per_point(metric, predict(points.x[c]), points.y[c]) for c in chunks]
     )
     spread = float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else np.inf
     stderr = 0.0 if points.exact else spread
     return Estimate(float(values.mean()), stderr, points.exact)
 
 
-def _one_number_a_point(metric, f, y: np.ndarray) -> np.ndarray:
+def _one_number_per_point(metric, f, y: np.ndarray) -> np.ndarray:
     values = np.asarray(metric(np.asarray(f), y), float)
     if values.shape != y.shape:
         raise FlattestError(
-            f"The metric must give one number a point, shape {y.shape}, not {values.shape}."
+            f"The metric must give one number per point, shape {y.shape}, not {values.shape}."
         )
     return values
 
@@ -443,20 +436,6 @@ def sum_of_single_index(
     return SumOfSingleIndex(d, r, link, noise).draw(n, seed)
 
 
-def _unit_rows(x: np.ndarray) -> np.ndarray:
+def unit_rows(x: np.ndarray) -> np.ndarray:
+    """The rows of x divided by their norms."""
     return x / np.linalg.norm(x, axis=1, keepdims=True) if x.shape[1] else x
-
-
-def _real_array(name: str, values) -> np.ndarray:
-    try:
-        array = np.asarray(values)
-        if array.dtype.kind not in "fiub":
-            raise TypeError(f"dtype {array.dtype}")
-        return array.astype(np.float64)
-    except (TypeError, ValueError) as error:
-        raise FlattestError(f"{name} must be an array of real numbers: {error}.") from None
-
-
-def _check_count(name: str, value) -> None:
-    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
-        raise FlattestError(f"{name} must be a positive integer, not {value!r}.")

@@ -1,4 +1,4 @@
-"""Losses ℓ(f, y) with their first two derivatives in f, and the zero-one error."""
+"""Losses ℓ(f, y) with their first two derivatives in f, and what outputs f are to targets."""
 
 from typing import ClassVar
 
@@ -6,58 +6,52 @@ import msgspec
 import numpy as np
 
 from flattest.errors import FlattestError, unknown
+from flattest.problem.activations import sigmoid
+
+INTERPOLATION = 1e-10
+"""An interpolator misses no target by more than this share of the largest."""
+NEAR = 1e-3
+"""Near a minimum no target is missed by more than this, or this share of the largest."""
 
 
-class MSE(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="mse"):
+class _SquaredError(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """ℓ = factor · (f − y)²."""
+
+    factor: ClassVar[float]
+
+    def value(self, f, y):
+        return self.factor * (f - y) ** 2
+
+    def slope(self, f, y):
+        return 2 * self.factor * (f - y)
+
+    def curvature(self, f, y):
+        return 2 * self.factor + 0 * f
+
+    def target(self, y):
+        """The output that minimizes ℓ."""
+        return y
+
+    def floor(self, y):
+        """The least value of ℓ."""
+        return 0 * y
+
+    def check_labels(self, y) -> None:
+        """Every finite label will do."""
+
+
+class MSE(_SquaredError, frozen=True, tag="mse"):
     """ℓ = (f − y)², the convention of wen2023: L is the plain mean, no ½."""
 
     name: ClassVar[str] = "mse"
-
-    def value(self, f, y):
-        return (f - y) ** 2
-
-    def slope(self, f, y):
-        return 2 * (f - y)
-
-    def curvature(self, f, y):
-        return 2 + 0 * f
-
-    def target(self, y):
-        """The output that minimizes ℓ."""
-        return y
-
-    def floor(self, y):
-        """The least value of ℓ."""
-        return 0 * y
-
-    def check_labels(self, y) -> None:
-        """Every finite label will do."""
+    factor: ClassVar[float] = 1.0
 
 
-class HalfMSE(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="half_mse"):
+class HalfMSE(_SquaredError, frozen=True, tag="half_mse"):
     """ℓ = ½(f − y)², the convention of mulayoff2021."""
 
     name: ClassVar[str] = "half_mse"
-
-    def value(self, f, y):
-        return 0.5 * (f - y) ** 2
-
-    def slope(self, f, y):
-        return f - y
-
-    def curvature(self, f, y):
-        return 1 + 0 * f
-
-    def target(self, y):
-        """The output that minimizes ℓ."""
-        return y
-
-    def floor(self, y):
-        """The least value of ℓ."""
-        return 0 * y
-
-    def check_labels(self, y) -> None:
-        """Every finite label will do."""
+    factor: ClassVar[float] = 0.5
 
 
 class Logistic(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="logistic"):
@@ -81,10 +75,10 @@ class Logistic(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="log
 
     def slope(self, f, y):
         s = _signs(y)
-        return s * (_sigmoid(s * f) - (1 - self.smoothing))
+        return s * (sigmoid(s * f) - (1 - self.smoothing))
 
     def curvature(self, f, y):
-        q = _sigmoid(f)
+        q = sigmoid(f)
         return q * (1 - q)
 
     def target(self, y):
@@ -118,6 +112,29 @@ def loss(name: "str | Loss") -> Loss:
     return LOSSES[name]()
 
 
+def interpolates(f, target) -> bool:
+    """Whether max |f_i − t_i| ≤ 1e-10 · max |t_i|, with finite targets t.
+
+    Targets that are all 0 have no scale: only outputs of exactly 0 will do.
+    """
+    f, t = np.asarray(f), np.asarray(target)
+    return bool(np.abs(f - t).max() <= INTERPOLATION * np.abs(t).max() < np.inf)
+
+
+def require_near_minimum(f, target) -> None:
+    """Raises unless max |f_i − t_i| ≤ 1e-3 · max(1, max |t_i|).
+
+    That near to a minimum the Gauss–Newton matrix is the Hessian to about three digits, and what is
+    said of minima can be said of parameters that training ended at.
+    """
+    miss = np.abs(np.asarray(f) - target).max()
+    if not miss <= NEAR * max(1.0, np.abs(target).max()):
+        raise FlattestError(
+            f"The network misses a target by {miss:.3g}, too far from a minimum for ∇²L to be the "
+            "Gauss–Newton matrix: train it to a smaller loss first."
+        )
+
+
 def zero_one_error(f, y) -> float:
     """Pr(y f ≤ 0): an output of 0 counts as wrong (wen2023, section 2, which prints the accuracy).
 
@@ -131,8 +148,3 @@ def zero_one_error(f, y) -> float:
 def _signs(y):
     """±1 from labels ±1 or 0/1."""
     return 2 * (y > 0) - 1
-
-
-def _sigmoid(t):
-    # tanh, because exp(−t) overflows for t ≪ 0.
-    return 0.5 * (1 + t.__array_namespace__().tanh(0.5 * t))

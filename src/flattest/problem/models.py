@@ -4,15 +4,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
-import jax.numpy as jnp
 import msgspec
 import numpy as np
 
 from flattest.errors import FlattestError, unknown
+from flattest.machine import later
 from flattest.problem.activations import Activation, activation
+from flattest.problem.checks import check_count, finite_array
 from flattest.problem.randomness import generator
 
 Params = dict[str, Any]
+jnp = later("jax.numpy")
 
 
 @runtime_checkable
@@ -101,10 +103,8 @@ class MLP(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="mlp"):
     activation_source: str = ""
 
     def __post_init__(self):
-        if not _is_positive_integer(self.width):
-            raise FlattestError(f"The width must be a positive integer, not {self.width!r}.")
-        if not _is_positive_integer(self.depth) or self.depth < 2:
-            raise FlattestError(f"The depth must be an integer ≥ 2, not {self.depth!r}.")
+        check_count("The width", self.width)
+        check_count("The depth", self.depth, least=2)
         if self.norm is not None and self.norm not in NORMS:
             raise unknown("norm", self.norm, [*NORMS, "None"])
         if self.norm is not None and self.depth != 2:
@@ -149,8 +149,7 @@ class MLP(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="mlp"):
 
     def init(self, d: int, seed: int) -> Params:
         """Parameters drawn as `initialization` says, each from a stream of its own."""
-        if not _is_positive_integer(d):
-            raise FlattestError(f"The input dimension must be a positive integer, not {d!r}.")
+        check_count("The input dimension", d)
         scales = dict(self.initialization.scales)
         shapes = self.shapes(d)
         if extra := set(scales) - set(shapes):
@@ -184,8 +183,7 @@ class MLP(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="mlp"):
                 raise FlattestError(
                     f"Parameter {name} must have shape {shape}, not {np.shape(params[name])}."
                 )
-            if not _is_finite(params[name]):
-                raise FlattestError(f"Parameter {name} has entries that are not finite.")
+            finite_array(f"Parameter {name}", params[name])
 
     def apply(self, params: Params, x, train_x=None):
         """f_θ on the rows of x; `train_x` are the training inputs (Sim-BN's statistics)."""
@@ -208,6 +206,11 @@ class MLP(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="mlp"):
         return self.sigma.value(h + params["b1"] if self.bias else h)
 
 
+def in_float64(params: Params) -> Params:
+    """The parameters as float64 NumPy arrays."""
+    return {name: np.asarray(value, np.float64) for name, value in params.items()}
+
+
 def predict(model: Model, params: Params, x, train_x) -> np.ndarray:
     """f_θ on the rows of x as float64 NumPy, with parameters of any precision."""
     exact = {name: jnp.asarray(value, jnp.float64) for name, value in params.items()}
@@ -226,12 +229,3 @@ def _norm_at_least(r, epsilon: float):
     square = (r**2).sum(axis=1)
     small = square <= epsilon**2
     return jnp.where(small, epsilon, jnp.sqrt(jnp.where(small, 1.0, square)))
-
-
-def _is_finite(values) -> bool:
-    array = np.asarray(values)
-    return array.dtype.kind in "fiub" and bool(np.isfinite(array).all())
-
-
-def _is_positive_integer(value) -> bool:
-    return bool(isinstance(value, int | np.integer) and not isinstance(value, bool) and value > 0)

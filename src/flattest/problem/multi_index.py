@@ -7,12 +7,15 @@ only; networks are f(x) = Σ_j a_j σ(w_j·x).
 from collections.abc import Callable
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
 
 from flattest.errors import FlattestError, unknown
+from flattest.machine import later
 from flattest.problem.activations import activation as resolve_activation
-from flattest.problem.data import MultiIndex
+from flattest.problem.checks import check_count, finite_array
+from flattest.problem.data import MultiIndex, unit_rows
 from flattest.problem.randomness import generator
+
+linalg = later("scipy.linalg")
 
 
 def inner_weights(U, m: int, rho: float, seed: int = 0) -> np.ndarray:
@@ -21,20 +24,17 @@ def inner_weights(U, m: int, rho: float, seed: int = 0) -> np.ndarray:
     w = ρ s + √(1−ρ²) v with s uniform on the unit sphere of span(U) and v on that of its
     complement. For a single index s = ±u: both signs occur.
     """
-    U = _checked_directions(U)
-    _check_correlation(rho)
-    _check_number(m)
-    r, d = U.shape
+    U, r, d = _checked_choice(U, m, rho)
     if r == d and rho < 1:
         raise FlattestError(
             f"U spans all of R^{d}: every unit vector has correlation 1, not {rho}."
         )
     rng = generator(seed, "inner weights")
-    inside = _unit_rows(rng.standard_normal((m, r))) @ U
+    inside = unit_rows(rng.standard_normal((m, r))) @ U
     outside = rng.standard_normal((m, d))
     for _ in range(2):  # once leaves a part in span(U) of the size of the rounding of all of it
         outside -= (outside @ U.T) @ U
-    outside = _unit_rows(outside) if rho < 1 else outside
+    outside = unit_rows(outside) if rho < 1 else outside
     return rho * inside + np.sqrt(1 - rho**2) * outside
 
 
@@ -45,10 +45,7 @@ def bad_inner_weights(U, m: int, rho: float, seed: int = 0) -> np.ndarray:
     complement of span(U), tilted towards it by r principal angles of cosine ρ, so that ρ is
     attained; its dimension is d − r.
     """
-    U = _checked_directions(U)
-    _check_correlation(rho)
-    _check_number(m)
-    r, d = U.shape
+    U, r, d = _checked_choice(U, m, rho)
     if d - r < max(r, 1):
         raise FlattestError(
             f"Bad inner weights need d ≥ 2r, at least d = 2; here d = {d}, r = {r}."
@@ -57,7 +54,7 @@ def bad_inner_weights(U, m: int, rho: float, seed: int = 0) -> np.ndarray:
     tilted = complement.copy()
     tilted[:r] = np.sqrt(1 - rho**2) * complement[:r] + rho * U
     rng = generator(seed, "bad inner weights")
-    return _unit_rows(rng.standard_normal((m, d - r))) @ tilted
+    return unit_rows(rng.standard_normal((m, d - r))) @ tilted
 
 
 def span_correlation(W, U) -> float:
@@ -70,7 +67,7 @@ def span_correlation(W, U) -> float:
 
 def largest_cosine(W) -> float:
     """max_{i≠j} w_i·w_j / ‖w_i‖‖w_j‖: separated weights (Definition 2, first) keep it below 1."""
-    W = _unit_rows(_checked_weights(W))
+    W = unit_rows(_checked_weights(W))
     cosines = W @ W.T
     np.fill_diagonal(cosines, -np.inf)
     return float(cosines.max())
@@ -91,12 +88,14 @@ _DEGREES = {"linear": 1, "relu": 1, "quadratic": 2}
 
 def _expansion(name: str) -> dict[str, float]:
     """The activation as a combination of t, relu(t) and t²."""
-    if name in _DEGREES:
+    if name == "quadratic":
         return {name: 1.0}
-    if name == "leaky_relu" or name.startswith("leaky_relu:"):
-        slope = float(resolve_activation(name).slope(np.array(-1.0)))
-        return {"linear": slope, "relu": 1 - slope}
-    raise unknown("activation with known Gaussian moments", name, [*_DEGREES, "leaky_relu:SLOPE"])
+    slopes = resolve_activation(name).slopes
+    if slopes is None:
+        known = [*_DEGREES, "leaky_relu:SLOPE"]
+        raise unknown("activation with known Gaussian moments", name, known)
+    parts = {"linear": slopes[0], "relu": slopes[1] - slopes[0]}
+    return {basic: share for basic, share in parts.items() if share}
 
 
 def gaussian_moments(first: str, W, second: str, V) -> np.ndarray:
@@ -126,7 +125,7 @@ def least_population_loss(W, distribution: MultiIndex, activation: str) -> tuple
     A ridge of 1e-12 of K's trace keeps K invertible; the loss is that of the weights returned.
     """
     power, k, K = _quadratic_form(W, distribution, activation)
-    a = cho_solve(cho_factor(K + 1e-12 * np.trace(K) * np.eye(len(k))), k)
+    a = linalg.cho_solve(linalg.cho_factor(K + 1e-12 * np.trace(K) * np.eye(len(k))), k)
     return _loss(power, k, K, a), a
 
 
@@ -153,46 +152,31 @@ def _quadratic_form(W, distribution: MultiIndex, activation: str):
 
 
 def _checked_weights(W, d: int | None = None) -> np.ndarray:
-    """W as (m, d), one weight vector a row."""
-    W = np.atleast_2d(_numbers(W, "inner weights"))
+    """W as (m, d), one weight vector per row."""
+    W = np.atleast_2d(finite_array("The array of inner weights", W))
     if W.ndim != 2 or W.size == 0 or W.shape[1] != (d or W.shape[1]):
         raise FlattestError(f"Inner weights must be (m, {d or 'd'}), not {W.shape}.")
     return W
 
 
 def _checked_outer_weights(a, m: int) -> np.ndarray:
-    a = _numbers(a, "outer weights")
+    a = finite_array("The array of outer weights", a)
     if a.shape != (m,):
         raise FlattestError(f"Outer weights must be {m} numbers, one per neuron, not {a.shape}.")
     return a
 
 
-def _numbers(array, what: str) -> np.ndarray:
-    try:
-        array = np.asarray(array, np.float64)
-    except (TypeError, ValueError) as error:
-        raise FlattestError(f"The {what} must be an array of numbers.") from error
-    if not np.isfinite(array).all():
-        raise FlattestError(f"The {what} must be finite; some are NaN or infinite.")
-    return array
-
-
-def _check_number(m: int) -> None:
-    if not isinstance(m, int | np.integer) or m < 1:
-        raise FlattestError(f"The number m of inner weights must be an integer ≥ 1, not {m!r}.")
-
-
 def _checked_directions(U) -> np.ndarray:
-    U = np.atleast_2d(_numbers(U, "directions U"))
+    U = np.atleast_2d(finite_array("The array of directions U", U))
     if U.ndim != 2 or not np.allclose(U @ U.T, np.eye(len(U)), atol=1e-10):
         raise FlattestError("U must have orthonormal rows, one per direction.")
     return U
 
 
-def _check_correlation(rho: float) -> None:
+def _checked_choice(U, m: int, rho: float) -> tuple[np.ndarray, int, int]:
+    """U with its shape (r, d), for m weights of correlation ρ."""
+    U = _checked_directions(U)
     if not 0 <= rho <= 1:
         raise FlattestError(f"The correlation ρ must lie in [0, 1], not {rho}.")
-
-
-def _unit_rows(W: np.ndarray) -> np.ndarray:
-    return W / np.linalg.norm(W, axis=1, keepdims=True)
+    check_count("The number m of inner weights", m)
+    return U, *U.shape

@@ -87,7 +87,7 @@ def model_of(
 ) -> MLP:
     """The network whose parameters have these names and shapes.
 
-    `gamma` implies Sim-BN; what shapes do not tell (σ, Sim-LN and its ε) is given.
+    `gamma` implies Sim-BN; what shapes do not show (σ, Sim-LN and its ε) is given.
     """
     if "W1" not in params or np.ndim(params["W1"]) != 2:
         raise FlattestError(f"Parameters need a matrix W1; given: {', '.join(params) or 'none'}.")

@@ -9,7 +9,7 @@ import numpy as np
 
 from flattest.errors import FlattestError
 from flattest.runs.store import StoredRun
-from flattest.stability.functions import Network, second_derivative
+from flattest.stability.functions import UnivariateNetwork, second_derivative
 from flattest.stability.weights import g
 
 Series = dict[str, np.ndarray]
@@ -102,7 +102,7 @@ def _functions(found: Series, chosen: Any) -> dict[str, Any]:
 
 
 def _function(found: Series, run: int) -> dict[str, Any]:
-    network, x = Network.from_theta(found["theta"][run]), found["x"]
+    network, x = UnivariateNetwork.from_theta(found["theta"][run]), found["x"]
     curvature = second_derivative(network)
     inside = (curvature.knots > x.min()) & (curvature.knots < x.max())
     knots, masses = curvature.knots[inside], curvature.masses[inside]

@@ -18,7 +18,10 @@ iterate of either phase brings its own certificate, valid however far from the o
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
+
+from flattest.machine import later
+
+linalg = later("scipy.linalg")
 
 TARGET_GAP = 1e-8
 ALTERNATIONS = 12
@@ -137,7 +140,9 @@ def _center(problem: Pencil, s, tau: float, mu: float):
     steps, decrement = 0, np.inf
     while decrement >= CENTERED and steps < MAX_NEWTON:
         gradient, hessian = _derivatives(problem, s, M, mu)
-        step = -cho_solve(cho_factor(hessian, check_finite=False), gradient, check_finite=False)
+        step = -linalg.cho_solve(
+            linalg.cho_factor(hessian, check_finite=False), gradient, check_finite=False
+        )
         decrement = -gradient @ step
         s, tau, psi, M = _backtrack(problem, s, tau, mu, psi, step, decrement, M)
         steps += 1

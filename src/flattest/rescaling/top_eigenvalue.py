@@ -6,12 +6,11 @@ import numpy as np
 
 from flattest.evidence import Verdict
 from flattest.problem.data import Dataset
-from flattest.problem.losses import Loss
+from flattest.problem.losses import Loss, require_near_minimum
 from flattest.problem.losses import loss as resolve_loss
-from flattest.problem.models import MLP, Params, predict
-from flattest.rescaling.pencil import TARGET_GAP, Pencil, Solution, minimize_top_eigenvalue
-from flattest.rescaling.two_layer import Rescaling, check_rescalable, rescaled, rescaling_measure
-from flattest.stability.functions import require_fit
+from flattest.problem.models import MLP, Params, in_float64, predict
+from flattest.rescaling.pencil import Pencil, Solution, minimize_top_eigenvalue
+from flattest.rescaling.two_layer import Rescaling, check_rescalable, rescaled
 
 STATEMENT = "least top eigenvalue over the rescaling orbit (mulayoff2021, S82 against S88)"
 
@@ -64,24 +63,20 @@ def flattest_implementation(
     )
 
 
-rescaling_measure("top_eigenvalue")(flattest_implementation)
-
-
 def orbit_pencil(model: MLP, params: Params, data: Dataset, ell: Loss) -> Pencil:
-    """ΦᵀΦ/n of θ̃(β) at an interpolator, weighted by ℓ″, as a function of s_i = 2 log β_i.
+    """ΦᵀΦ/n of θ̃(β) near a minimum, weighted by ℓ″, as a function of s_i = 2 log β_i.
 
     Neuron i adds e^{c s_i} a_i a_iᵀ from W2 and e^{−s_i} times the Gram matrix of its gradients
     with respect to (W1, b1), where a_i = σ(W1_i x_j + b1_i) over the samples j.
     """
     c = check_rescalable(model, params, data)
     outputs = predict(model, params, data.x, data.x)
-    require_fit(outputs, ell.target(data.y))
-    x = data.x
-    W1, W2 = (np.asarray(params[name], float) for name in ("W1", "W2"))
-    h = x @ W1.T + (np.asarray(params["b1"], float) if model.bias else 0.0)
+    require_near_minimum(outputs, ell.target(data.y))
+    x, exact = data.x, in_float64(params)
+    h = x @ exact["W1"].T + exact.get("b1", 0.0)
     root = np.sqrt(np.asarray(ell.curvature(outputs, data.y), float) / data.n)
     a = (np.asarray(model.sigma.value(h)) * root[:, None]).T
-    slope = (np.asarray(model.sigma.slope(h)) * root[:, None] * W2).T
+    slope = (np.asarray(model.sigma.slope(h)) * root[:, None] * exact["W2"]).T
     up = a[:, :, None] * a[:, None, :]
     down = slope[:, :, None] * slope[:, None, :] * (x @ x.T + float(model.bias))
     fixed = np.outer(root, root) * float(model.output_bias)
@@ -93,7 +88,7 @@ def _solve(problem: Pencil) -> Solution:
     grows, shrinks = problem.up.any((1, 2)), problem.down.any((1, 2))
     both = grows & shrinks
     core = Pencil(problem.fixed, problem.up[both], problem.down[both], problem.power)
-    found = minimize_top_eigenvalue(core, TARGET_GAP)
+    found = minimize_top_eigenvalue(core)
     s = np.zeros(len(problem.up))
     s[both] = found.s
     share = IDLE_SHARE * (found.value or 1.0) / max(len(problem.up), 1)

@@ -1,20 +1,20 @@
-"""The flattest member of a rescaling orbit (vardhan2026, Definition 1, Lemmas 1 and 3).
+"""The rescaling orbit of a two-layer network, and its least trace (vardhan2026, Definition 1,
+Lemmas 1 and 3).
 
 For σ homogeneous of degree c, (w_j, b1_j) → b_j (w_j, b1_j), a_j → b_j^{−c} a_j with any b_j > 0
 leaves the two-layer network f(x) = Σ a_j σ(w_j·x + b1_j) as it is.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from flattest.errors import FlattestError, unknown
+from flattest.errors import FlattestError
 from flattest.evidence import Verdict
 from flattest.problem.activations import activation
-from flattest.problem.data import Dataset, require_dataset
+from flattest.problem.data import Dataset
 from flattest.problem.losses import loss as resolve_loss
-from flattest.problem.models import MLP, Params
+from flattest.problem.models import MLP, Params, in_float64
 
 
 @dataclass(frozen=True)
@@ -31,33 +31,6 @@ class Rescaling:
     value: float
     original: float
     certificate: Verdict
-
-
-# A minimizer maps (model, params, data, loss) to the flattest rescaling by its measure.
-Minimizer = Callable[[MLP, Params, Dataset, object], Rescaling]
-_MINIMIZERS: dict[str, Minimizer] = {}
-
-
-def rescaling_measure(name: str) -> Callable[[Minimizer], Minimizer]:
-    """Registers the decorated function as the minimizer of the measure `name` over an orbit."""
-
-    def register(minimizer: Minimizer) -> Minimizer:
-        _MINIMIZERS[name] = minimizer
-        return minimizer
-
-    return register
-
-
-def flattest_rescaling(model: MLP, params: Params, data: Dataset, loss="mse", measure="trace"):
-    """The flattest network equivalent to `params` by rescaling its neurons, with its certificate.
-
-    `measure` is what flatness means: "trace" has a closed form (Lemma 3).
-    """
-    if measure not in _MINIMIZERS:
-        raise unknown("measure of flatness", measure, _MINIMIZERS)
-    require_dataset(data)
-    check_rescalable(model, params, data)
-    return _MINIMIZERS[measure](model, params, data, resolve_loss(loss))
 
 
 def check_rescalable(model: MLP, params: Params, data: Dataset) -> float:
@@ -81,7 +54,7 @@ def rescaled(model: MLP, params: Params, scales) -> Params:
     b = np.asarray(scales, np.float64)
     _check_scales(b, np.asarray(params["W2"]))
     inverse = np.divide(1.0, b, out=np.zeros_like(b), where=b > 0)
-    new = {name: np.asarray(value, np.float64) for name, value in params.items()}
+    new = in_float64(params)
     new["W1"] = b[:, None] * new["W1"]
     if model.bias:
         new["b1"] = b * new["b1"]
@@ -137,7 +110,7 @@ def masses(model: MLP, params: Params, data: Dataset, loss="mse") -> Masses:
     """The masses A_j, B_j that the trace of the Hessian has along the rescaling orbit."""
     c = check_rescalable(model, params, data)
     loss = resolve_loss(loss)
-    exact = {name: np.asarray(value, np.float64) for name, value in params.items()}
+    exact = in_float64(params)
     a = exact["W2"]
     h = data.x @ exact["W1"].T + exact.get("b1", 0.0)
     sigma = model.sigma
@@ -175,8 +148,7 @@ def orbit_weights(W1, x, name: str) -> np.ndarray:
     return masses(model, {"W1": W1, "W2": ones}, Dataset(x, labels)).terms()
 
 
-@rescaling_measure("trace")
-def _least_trace(model: MLP, params: Params, data: Dataset, loss) -> Rescaling:
+def least_trace(model: MLP, params: Params, data: Dataset, loss="mse") -> Rescaling:
     """Lemma 3: S(b) is separable and convex in log b, so stationarity is optimality."""
     start = masses(model, params, data, loss)
     _check_attained(start, np.asarray(params["W2"]))
@@ -190,23 +162,19 @@ def _least_trace(model: MLP, params: Params, data: Dataset, loss) -> Rescaling:
 
 def _check_attained(masses: Masses, a: np.ndarray) -> None:
     """Refuses an orbit over which the trace has no minimum; neurons with a_j = 0 go to 0."""
-    below, outer = masses.B < 0, (masses.A == 0) & (masses.B > 0)
-    inner = (masses.B == 0) & (masses.A > 0) & (a != 0)
-    if below.any():
-        raise FlattestError(
-            f"The trace is unbounded below in the scale of neuron {int(np.argmin(masses.B))}: away "
-            "from an interpolator the loss may curve down; train further."
-        )
-    if outer.any():
-        raise FlattestError(
-            f"Neuron {int(np.argmax(outer))} is 0 on all data with a slope that is not: the trace "
-            "has no minimum over its scale."
-        )
-    if inner.any():
-        raise FlattestError(
-            f"The trace in the inner weights of neuron {int(np.argmax(inner))} is 0, or too small "
-            "for float64, while its outer weight is not: the trace has no minimum over its scale."
-        )
+    A, B = masses.A, masses.B
+    obstacles = {
+        "the trace is unbounded below: away from an interpolator the loss may curve down; train "
+        "further": B < 0,
+        "the neuron is 0 on all data, its slope is not": (A == 0) & (B > 0),
+        "the trace in its inner weights is 0, or too small for float64, its outer weight is not": (
+            (B == 0) & (A > 0) & (a != 0)
+        ),
+    }
+    for why, where in obstacles.items():
+        if where.any():
+            j = int(np.argmax(where))
+            raise FlattestError(f"The trace has no minimum over the scale of neuron {j}: {why}.")
 
 
 def sharpened(model: MLP, params: Params, data: Dataset, target: float, loss="mse") -> Params:

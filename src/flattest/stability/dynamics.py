@@ -10,11 +10,11 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from flattest.stability.functions import Network
+from flattest.stability.functions import UnivariateNetwork
 from flattest.stability.modes import tangent_features
 
 
-def mode_at(network: Network, x: np.ndarray, offset: np.ndarray) -> np.ndarray:
+def mode_at(network: UnivariateNetwork, x: np.ndarray, offset: np.ndarray) -> np.ndarray:
     """The activation pattern of I (S54) in whose region θ* + ε·offset lies for all small ε > 0."""
     here = network.preactivations(x)
     k = network.width
@@ -23,7 +23,7 @@ def mode_at(network: Network, x: np.ndarray, offset: np.ndarray) -> np.ndarray:
 
 
 def linearized_descent(
-    params: "dict | Network",
+    params: "dict | UnivariateNetwork",
     x: np.ndarray,
     offset: np.ndarray,
     lr: float,
@@ -33,7 +33,7 @@ def linearized_descent(
 
     `[np.arange(n)] * T` is T steps of full-batch gradient descent.
     """
-    network = Network.of(params)
+    network = UnivariateNetwork.of(params)
     x = np.asarray(x, float).reshape(-1)
     path = [np.asarray(offset, float)]
     for batch in batches:

@@ -5,12 +5,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from flattest.errors import FlattestError
+from flattest.problem.losses import require_near_minimum
 
 SHAPES = "W1 (k, 1) or (k,), b1 (k,), W2 (k,) and b_out ()"
 
 
 @dataclass(frozen=True)
-class Network:
+class UnivariateNetwork:
     """f(x) = Σ_i w2_i σ(w1_i x + b1_i) + b2 with σ the ReLU and x ∈ R (mulayoff2021, S43)."""
 
     w1: np.ndarray
@@ -19,9 +20,9 @@ class Network:
     b2: float
 
     @classmethod
-    def of(cls, params: "dict | Network") -> "Network":
+    def of(cls, params: "dict | UnivariateNetwork") -> "UnivariateNetwork":
         """The network with parameters W1 (k, 1), b1 (k,), W2 (k,), b_out ()."""
-        if isinstance(params, Network):
+        if isinstance(params, UnivariateNetwork):
             return params
         missing = {"W1", "b1", "W2", "b_out"} - set(params)
         if missing:
@@ -46,7 +47,7 @@ class Network:
         return np.concatenate([self.w1, self.b1, self.w2, [self.b2]])
 
     @classmethod
-    def from_theta(cls, theta: np.ndarray) -> "Network":
+    def from_theta(cls, theta: np.ndarray) -> "UnivariateNetwork":
         k = (theta.size - 1) // 3
         return cls(theta[:k], theta[k : 2 * k], theta[2 * k : 3 * k], float(theta[-1]))
 
@@ -77,15 +78,15 @@ class SecondDerivative:
     masses: np.ndarray
 
 
-def neuron_knots(network: Network) -> np.ndarray:
+def neuron_knots(network: UnivariateNetwork) -> np.ndarray:
     """τ_i = −b1_i / w1_i (S36), NaN for a neuron with w1_i = 0, which has no knot."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(network.w1 != 0, -network.b1 / network.w1, np.nan)
 
 
-def second_derivative(params: "dict | Network") -> SecondDerivative:
+def second_derivative(params: "dict | UnivariateNetwork") -> SecondDerivative:
     """f″ of a univariate ReLU network as signed point masses, merged where neurons share a knot."""
-    network = Network.of(params)
+    network = UnivariateNetwork.of(params)
     kinked = network.w1 != 0
     knots, owner = np.unique(neuron_knots(network)[kinked], return_inverse=True)
     masses = np.bincount(owner, (network.w2 * np.abs(network.w1))[kinked], knots.size)
@@ -115,16 +116,8 @@ def points(data) -> tuple[np.ndarray, np.ndarray]:
     return x.reshape(-1), np.asarray(data.y, float).reshape(-1)
 
 
-def require_interpolation(network: Network, data) -> None:
+def near_minimum(network: UnivariateNetwork, data) -> np.ndarray:
+    """The inputs (n,); raises where the network is far from a minimum on the data."""
     x, y = points(data)
-    require_fit(network(x), y)
-
-
-def require_fit(outputs: np.ndarray, targets: np.ndarray, tolerance: float = 1e-3) -> None:
-    """Refuse outputs that miss a target by more than `tolerance` times the targets' scale."""
-    worst = np.abs(outputs - targets).max()
-    if not worst <= tolerance * max(1.0, np.abs(targets).max()):
-        raise FlattestError(
-            f"The network misses a target by {worst:.3g}, but an interpolator is needed: "
-            "train it to a smaller loss first."
-        )
+    require_near_minimum(network(x), y)
+    return x

@@ -11,23 +11,23 @@ from itertools import product
 import numpy as np
 
 from flattest.errors import FlattestError
-from flattest.stability.functions import Network, points, require_interpolation
+from flattest.stability.functions import UnivariateNetwork, near_minimum
 from flattest.stability.weights import positive_step, sharpness_threshold, theorem1_threshold
 
 EXACT_TOGGLES = 12
 
 
-def activation_pattern(network: Network, x: np.ndarray) -> np.ndarray:
+def activation_pattern(network: UnivariateNetwork, x: np.ndarray) -> np.ndarray:
     """I(x_j; θ)_i = 1{w1_i x_j + b1_i > 0}, of shape (n, k)."""
     return network.preactivations(x) > 0
 
 
-def tangent_features(params: "dict | Network", x: np.ndarray, pattern=None) -> np.ndarray:
+def tangent_features(params: "dict | UnivariateNetwork", x: np.ndarray, pattern=None) -> np.ndarray:
     """Φ = [∇_θ φ(x_1), …, ∇_θ φ(x_n)] of shape (3k+1, n), rows in the order of θ (S32, S53).
 
     `pattern` (n, k) replaces the network's own activation pattern by that of another mode.
     """
-    network = Network.of(params)
+    network = UnivariateNetwork.of(params)
     x = np.asarray(x, float).reshape(-1)
     active = activation_pattern(network, x) if pattern is None else np.asarray(pattern, bool)
     w2 = active * network.w2
@@ -41,41 +41,25 @@ def gram_top_eigenvalue(features: np.ndarray) -> float:
     return float(np.linalg.eigvalsh(features.T @ features)[-1] / n)
 
 
-def interpolator_top_eigenvalue(params: "dict | Network", data) -> float:
-    """λ_max(∇²L(θ*)) = ‖Φ‖²/n at a twice differentiable interpolator (half-mse)."""
-    network = Network.of(params)
-    require_interpolation(network, data)
-    x, _ = points(data)
-    refuse_knots_on_data(network, x, "λ_max of the Hessian", "`upper_top_eigenvalue`")
-    return gram_top_eigenvalue(tangent_features(network, x))
-
-
-def toggles(params: "dict | Network", x: np.ndarray) -> np.ndarray:
+def toggles(params: "dict | UnivariateNetwork", x: np.ndarray) -> np.ndarray:
     """The pairs (j, i) with w1_i x_j + b1_i = 0, as rows: the indicators free in I (S54)."""
-    return np.argwhere(Network.of(params).preactivations(x) == 0)
+    return np.argwhere(UnivariateNetwork.of(params).preactivations(x) == 0)
 
 
-def with_knots_at(params: "dict | Network", x: np.ndarray, pairs: np.ndarray) -> Network:
+def with_knots_at(
+    params: "dict | UnivariateNetwork", x: np.ndarray, pairs: np.ndarray
+) -> UnivariateNetwork:
     """The network with b1_i = −w1_i x_j for every row (j, i) of `pairs`: knots exactly on data."""
-    network = Network.of(params)
+    network = UnivariateNetwork.of(params)
     b1 = network.b1.copy()
     for j, i in pairs:
         b1[i] = -(network.w1[i] * x[j])
-    return Network(network.w1, b1, network.w2, network.b2)
+    return UnivariateNetwork(network.w1, b1, network.w2, network.b2)
 
 
-def refuse_knots_on_data(network: Network, x: np.ndarray, what: str, instead: str) -> None:
-    count = len(toggles(network, x))
-    if count:
-        raise FlattestError(
-            f"{what} needs a minimum without knots on data points, but {count} neuron(s) "
-            f"switch exactly on one; use {instead}, which covers that case."
-        )
-
-
-def modes(params: "dict | Network", x: np.ndarray):
+def modes(params: "dict | UnivariateNetwork", x: np.ndarray):
     """Every activation pattern (n, k) of I (S54): 2^p of them for p toggles."""
-    network = Network.of(params)
+    network = UnivariateNetwork.of(params)
     free = toggles(network, x)
     if len(free) > EXACT_TOGGLES:
         raise FlattestError(
@@ -98,7 +82,7 @@ class Upper:
     toggles: int
 
 
-def upper_top_eigenvalue(params: "dict | Network", data) -> Upper:
+def upper_top_eigenvalue(params: "dict | UnivariateNetwork", data) -> Upper:
     """λ_max^upper at an interpolator, exact or bounded from above.
 
     |ΦᵀΦ| of any mode is at most, entry by entry, the Gram matrix with every toggle on and absolute
@@ -107,9 +91,8 @@ def upper_top_eigenvalue(params: "dict | Network", data) -> Upper:
     is the lesser of that radius and ‖Φ_m‖ ≤ ‖Φ_m'‖ + ‖Φ_m − Φ_m'‖ with m' all toggles off, where
     the difference has orthogonal columns if each neuron toggles on one sample.
     """
-    network = Network.of(params)
-    require_interpolation(network, data)
-    x, _ = points(data)
+    network = UnivariateNetwork.of(params)
+    x = near_minimum(network, data)
     count = len(toggles(network, x))
     dominated, attained = dominating_value(network, x)
     if attained:
@@ -120,7 +103,7 @@ def upper_top_eigenvalue(params: "dict | Network", data) -> Upper:
     return Upper(min(dominated, perturbation_value(network, x)), False, count)
 
 
-def dominating_value(network: Network, x: np.ndarray) -> tuple[float, bool]:
+def dominating_value(network: UnivariateNetwork, x: np.ndarray) -> tuple[float, bool]:
     widest = network.preactivations(x) >= 0
     features = tangent_features(network, x, widest)
     k = network.width
@@ -130,20 +113,20 @@ def dominating_value(network: Network, x: np.ndarray) -> tuple[float, bool]:
     return float(np.linalg.eigvalsh(gram)[-1] / x.size), bool((coupling >= 0).all())
 
 
-def perturbation_value(network: Network, x: np.ndarray) -> float:
+def perturbation_value(network: UnivariateNetwork, x: np.ndarray) -> float:
     base = tangent_features(network, x)
     change = tangent_features(network, x, network.preactivations(x) >= 0) - base
     return float((np.linalg.norm(base, 2) + np.linalg.norm(np.abs(change), 2)) ** 2 / x.size)
 
 
-def toggles_per_sample(params: "dict | Network", x: np.ndarray) -> np.ndarray:
+def toggles_per_sample(params: "dict | UnivariateNetwork", x: np.ndarray) -> np.ndarray:
     """p_j, the number of neurons whose knot is x_j."""
-    return (Network.of(params).preactivations(x) == 0).sum(axis=1)
+    return (UnivariateNetwork.of(params).preactivations(x) == 0).sum(axis=1)
 
 
-def gradient_bound(params: "dict | Network", x: np.ndarray) -> float:
+def gradient_bound(params: "dict | UnivariateNetwork", x: np.ndarray) -> float:
     """C = max over samples, modes and entries of |∇_θ φ| (the text of (S66) prints ‖φ‖_∞)."""
-    network = Network.of(params)
+    network = UnivariateNetwork.of(params)
     return float(np.abs(tangent_features(network, x, network.preactivations(x) >= 0)).max())
 
 
@@ -163,7 +146,7 @@ def strongly_stable_sharpness(lr: float, C: float, p_over_n: float) -> float:
     return float(stable + 2 * c2p + 2 * np.sqrt(c2p * (c2p + stable)))
 
 
-def theorem2_threshold(params: "dict | Network", x: np.ndarray, lr: float) -> float:
+def theorem2_threshold(params: "dict | UnivariateNetwork", x: np.ndarray, lr: float) -> float:
     """Bounds ∫ |f″| g of a strongly stable f, knots on data points included (Theorem 2, corrected).
 
     From (S79) and (S75): (λ − 1)/2 with λ = `strongly_stable_sharpness`.
@@ -173,7 +156,12 @@ def theorem2_threshold(params: "dict | Network", x: np.ndarray, lr: float) -> fl
     return (strongly_stable_sharpness(positive_step(lr), C, p_over_n) - 1) / 2
 
 
-def stable_variation(params: "dict | Network", x: np.ndarray, lr: float) -> float:
+def stable_variation(params: "dict | UnivariateNetwork", x: np.ndarray, lr: float) -> float:
     """Theorem 1's 1/η − 1/2 for this network; refuses a knot on a data point."""
-    refuse_knots_on_data(Network.of(params), x, "Theorem 1", "Theorem 2 (`theorem2_threshold`)")
+    count = len(toggles(params, x))
+    if count:
+        raise FlattestError(
+            f"Theorem 1 needs a minimum without knots on data points, but {count} neuron(s) switch "
+            "exactly on one; use Theorem 2 (`theorem2_threshold`), which covers that case."
+        )
     return theorem1_threshold(lr)

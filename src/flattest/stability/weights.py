@@ -3,7 +3,7 @@
 import numpy as np
 
 from flattest.errors import FlattestError
-from flattest.stability.functions import Network, sample, second_derivative
+from flattest.stability.functions import UnivariateNetwork, sample, second_derivative
 
 
 def g_plus(x: np.ndarray, inputs: np.ndarray) -> np.ndarray:
@@ -27,13 +27,13 @@ def g(x: np.ndarray, inputs: np.ndarray) -> np.ndarray:
     return np.minimum(g_minus(x, inputs), g_plus(x, inputs))
 
 
-def weighted_total_variation(params: "dict | Network", x: np.ndarray) -> float:
+def weighted_total_variation(params: "dict | UnivariateNetwork", x: np.ndarray) -> float:
     """∫ |f″| g over the training inputs x: the function-space measure of mulayoff2021."""
     curvature = second_derivative(params)
     return float(np.abs(curvature.masses) @ g(curvature.knots, x))
 
 
-def lemma4_bound(params: "dict | Network", x: np.ndarray) -> float:
+def lemma4_bound(params: "dict | UnivariateNetwork", x: np.ndarray) -> float:
     """1 + 2 ∫ |f″| g ≤ λ_max(∇²L) for every implementation θ of the interpolator f (Lemma 4)."""
     return 1 + 2 * weighted_total_variation(params, x)
 

@@ -24,7 +24,13 @@ _HALTS: dict[int, Halt | None] = {
     common.STOPPED: "stopped",
     common.DIVERGED: "diverged",
 }
-_LOSSES = {MSE: common.MSE, HalfMSE: common.HALF_MSE, Logistic: common.LOGISTIC}
+_LOSSES: dict[type, int] = {MSE: common.MSE, HalfMSE: common.HALF_MSE, Logistic: common.LOGISTIC}
+KERNELS = {
+    "leaky": common.LEAKY,
+    "softplus": common.SOFTPLUS,
+    "quadratic": common.QUADRATIC,
+    "power": common.POWER,
+}
 _NORMS = {None: common.TWO_LAYER, "sim_ln": common.SIM_LN, "sim_bn": common.SIM_BN}
 
 
@@ -32,7 +38,7 @@ def supports(model, loss, phase: Phase) -> str | None:
     """None where this engine trains `model` by `phase`, else one sentence saying why not."""
     if not isinstance(model, MLP):
         return f"The fused engine trains flattest's MLP, not a {type(model).__name__}."
-    if model.activation_source or _activation(model.activation) is None:
+    if model.sigma.kernel is None:
         return f"The fused engine has no kernel for the activation {model.activation!r}."
     if type(loss) not in _LOSSES:
         return f"The fused engine has no kernel for the loss {type(loss).__name__}."
@@ -237,23 +243,12 @@ def _aligned(shape: tuple[int, ...], dtype) -> np.ndarray:
     return raw[start : start + size].view(dtype).reshape(shape)
 
 
-def _activation(name: str) -> tuple[int, float] | None:
-    """Code and parameter of a built-in activation."""
-    kind, _, slope = name.partition(":")
-    slopes = {"relu": 0.0, "linear": 1.0, "leaky_relu": 0.01}
-    if kind in slopes:
-        return common.LEAKY, float(slope) if slope else slopes[kind]
-    if name in ("softplus", "quadratic"):
-        return (common.SOFTPLUS if name == "softplus" else common.QUADRATIC), 0.0
-    if name.startswith("relu^"):
-        return common.POWER, float(name.removeprefix("relu^"))
-    return None
-
-
 def _net(model: MLP) -> common.Net:
-    code, parameter = cast(tuple[int, float], _activation(model.activation))
+    kernel, parameter = cast(tuple[str, float], model.sigma.kernel)
     family = common.THREE_LAYER if model.depth == 3 else _NORMS[model.norm]
-    return common.Net(family, code, parameter, float(model.epsilon), bool(model.output_bias))
+    return common.Net(
+        family, KERNELS[kernel], parameter, float(model.epsilon), bool(model.output_bias)
+    )
 
 
 def _target(loss) -> common.Target:

@@ -4,7 +4,6 @@ The loss is L = (1/2n) Σ (f(x_j) − y_j)² with f = Σ_i w2_i σ(w1_i x + b1_i
 kernel works in float64 and releases the GIL, so that runs share the cores as threads.
 """
 
-import os
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -13,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from flattest.errors import FlattestError
-from flattest.stability.functions import Network, points
+from flattest.machine import available_cores
+from flattest.stability.functions import UnivariateNetwork, points
 from flattest.training.algorithms import Phase
 from flattest.training.kernels import univariate as kernels
 
@@ -50,12 +50,12 @@ class Descent:
         """Which runs ended before their step size was constant."""
         return self.steps <= np.array([phase.warmup for phase in self.phases])
 
-    def network(self, run: int) -> Network:
-        return Network.from_theta(self.theta[run])
+    def network(self, run: int) -> UnivariateNetwork:
+        return UnivariateNetwork.from_theta(self.theta[run])
 
 
 def descend(
-    params: "dict | Network",
+    params: "dict | UnivariateNetwork",
     data,
     phases: Sequence[Phase],
     marks: Iterable[int] = (),
@@ -67,7 +67,7 @@ def descend(
     A run converges when L has been ≤ stop_loss for `settle` further updates. With 0, a run can end
     at a minimum that is slightly unstable for its step size, before the oscillation has grown.
     """
-    network = Network.of(params)
+    network = UnivariateNetwork.of(params)
     x, y = points(data)
     for phase in phases:
         _require_plain(phase)
@@ -76,7 +76,7 @@ def descend(
     def run(phase: Phase):
         return _run_one(network.theta, x, y, phase, at, settle)
 
-    with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
+    with ThreadPoolExecutor(threads or available_cores()) as pool:
         runs = list(pool.map(run, phases))
     steps, loss, codes, theta, trace_loss, trace_theta = (
         np.array(column) for column in zip(*runs, strict=True)
@@ -92,14 +92,14 @@ class Watched(NamedTuple):
     crossed: np.ndarray
 
 
-def watch(params: "dict | Network", data, lr: float, steps: int) -> Watched:
+def watch(params: "dict | UnivariateNetwork", data, lr: float, steps: int) -> Watched:
     """What happens in the next `steps` steps.
 
     After convergence the pairs crossed are the knots on data points: descent moves less and less,
     and yet keeps crossing them.
     """
     x, y = points(data)
-    theta = Network.of(params).theta
+    theta = UnivariateNetwork.of(params).theta
     seen = np.zeros((2, x.size, theta.size // 3), dtype=np.bool_)
     largest_loss = kernels.watch(theta, x, y, float(lr) / x.size, steps, seen)
     return Watched(largest_loss, np.argwhere(seen.all(axis=0)))

@@ -15,7 +15,7 @@ from flattest.papers.mulayoff2021.experiments import (
     scaled_network,
     spread_below_threshold,
 )
-from flattest.stability.functions import Network
+from flattest.stability.functions import UnivariateNetwork
 from flattest.stability.modes import (
     gram_top_eigenvalue,
     modes,
@@ -87,7 +87,7 @@ def test_the_sharpness_is_that_of_the_hessian_as_jax_differentiates_it(sweep):
     knots = sweep["knots_on_data"]
     for run in [*np.flatnonzero(knots > 0)[-2:], np.flatnonzero(knots == 0)[0]]:
         theta = sweep["theta"][run]
-        assert len(toggles(Network.from_theta(theta), data.x)) == knots[run]
+        assert len(toggles(UnivariateNetwork.from_theta(theta), data.x)) == knots[run]
         top = np.linalg.eigvalsh(jax.hessian(loss)(theta))[-1]
         assert top == pytest.approx(sweep["sharpness"][run], rel=1e-6)
 
@@ -123,7 +123,7 @@ def test_the_knots_that_descent_crosses_come_to_lie_on_the_data(sweep):
     phases = [QUICK_SWEEP.phase(step) for step in lr]
     found = descend(QUICK_SWEEP.model.init(1, 1), data, phases, settle=QUICK_SWEEP.settle)
     for run, star in enumerate(sweep["theta"][knotted]):
-        j, i = toggles(Network.from_theta(star), data.x).T
+        j, i = toggles(UnivariateNetwork.from_theta(star), data.x).T
 
         def reach(network, loss, lr=lr[run], j=j, i=i):
             """The network with that loss, and the largest pre-activations over 1000 more steps."""
@@ -131,7 +131,7 @@ def test_the_knots_that_descent_crosses_come_to_lie_on_the_data(sweep):
             assert there.converged.all()
             on = descend(there.network(0), data, [gd(lr, steps=1_000)], range(1_000))
             passed = [
-                Network.from_theta(theta).preactivations(data.x)[j, i]
+                UnivariateNetwork.from_theta(theta).preactivations(data.x)[j, i]
                 for theta in on.trace_theta[0]
             ]
             return there.network(0), np.abs(passed).max(0)
@@ -167,7 +167,7 @@ def test_a_run_that_never_comes_to_rest_is_not_counted():
 def test_a_point_that_descent_leaves_is_no_stable_minimum(sweep):
     """With 1.5 of 2/λ_max it leaves at once, with 1.005 only after the steps averaged over."""
     run = int(np.flatnonzero(sweep["knots_on_data"] == 0)[0])
-    network, data = Network.from_theta(sweep["theta"][run]), QUICK_SWEEP.data(1)
+    network, data = UnivariateNetwork.from_theta(sweep["theta"][run]), QUICK_SWEEP.data(1)
     for factor, stays in ((0.995, True), (1.005, False), (1.5, False)):
         lr = factor * 2 / sweep["sharpness"][run]
         found = minimum(QUICK_SWEEP, QUICK_SWEEP.model, network, data, lr)
@@ -177,7 +177,7 @@ def test_a_point_that_descent_leaves_is_no_stable_minimum(sweep):
 
 def knotted_line():
     """σ(x) on inputs of which the middle one is 0: its knot is on that input."""
-    network = Network(np.array([1.0]), np.array([0.0]), np.array([1.0]), 0.0)
+    network = UnivariateNetwork(np.array([1.0]), np.array([0.0]), np.array([1.0]), 0.0)
     data = QUICK_SWEEP.data(0)
     x = data.x - data.x[4]
     return network, type(data)(x, np.maximum(x[:, 0], 0))
@@ -188,7 +188,7 @@ def test_a_knot_that_descent_keeps_crossing_is_found_and_has_two_modes():
     assert len(watch(network, data, lr=1.0, steps=50).crossed) == 0
     # η λ_max ≈ 1.8: the offset changes sign at every step.
     top = gram_top_eigenvalue(tangent_features(network, data.x))
-    pushed = Network.from_theta(network.theta + np.array([0.0, 1e-6, 0.0, 0.0]))
+    pushed = UnivariateNetwork.from_theta(network.theta + np.array([0.0, 1e-6, 0.0, 0.0]))
     pairs = watch(pushed, data, lr=1.8 / top, steps=50).crossed
     assert pairs.tolist() == [[4, 0]]
     knotted = with_knots_at(pushed, data.x[:, 0], pairs)
@@ -202,7 +202,7 @@ def test_a_knot_that_descent_keeps_crossing_is_found_and_has_two_modes():
 
 def test_a_knot_near_the_data_that_descent_does_not_cross_is_not_on_it():
     network, data = knotted_line()
-    near = Network.from_theta(network.theta + np.array([0.0, 1e-3, 0.0, 0.0]))
+    near = UnivariateNetwork.from_theta(network.theta + np.array([0.0, 1e-3, 0.0, 0.0]))
     assert len(watch(near, data, lr=0.01, steps=50).crossed) == 0
 
 

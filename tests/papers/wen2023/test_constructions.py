@@ -20,8 +20,8 @@ from flattest.flatness.certification import (
     population_mse,
 )
 from flattest.flatness.extreme import is_extreme, separate
-from flattest.papers.constructions import CONSTRUCTIONS, construction
 from flattest.papers.wen2023.constructions import (
+    CONSTRUCTIONS,
     circle_generalizer,
     head_generalizer,
     memorizer,
@@ -373,7 +373,6 @@ NEAR = ft.Dataset(
         (lambda: memorizer(REAL, loss="logistic"), "labels ±1"),
         (lambda: memorizer(XOR, loss=ft.Logistic(0.0)), "label smoothing"),
         (lambda: memorizer(XOR, depth=1), "depth must be an integer ≥ 2"),
-        (lambda: construction("memoriser"), "Unknown construction.*memorizer"),
     ],
 )
 def test_bad_input_is_refused_in_one_sentence(build, sentence):

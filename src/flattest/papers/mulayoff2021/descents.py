@@ -12,7 +12,7 @@ from flattest.problem.data import Dataset
 from flattest.problem.losses import HalfMSE
 from flattest.problem.models import MLP, Params
 from flattest.rescaling.top_eigenvalue import flattest_implementation, orbit_pencil
-from flattest.stability.functions import Network
+from flattest.stability.functions import UnivariateNetwork
 from flattest.stability.modes import (
     gradient_bound,
     gram_top_eigenvalue,
@@ -99,7 +99,7 @@ def measured(
     }
 
 
-def minimum(task: Any, model: MLP, last: Network, data: Dataset, lr: float) -> Minimum:
+def minimum(task: Any, model: MLP, last: UnivariateNetwork, data: Dataset, lr: float) -> Minimum:
     """θ* is the last iterate with the knots that descent crosses put on their data points.
 
     Their pre-activations fall to 0 with √L; one that is not below it at rest stays as it is. So
@@ -137,7 +137,7 @@ def top_vector_gap(model: MLP, params: Params, data: Dataset, scales: np.ndarray
     return values[-1] / pencil.dual_value(np.outer(vectors[:, -1], vectors[:, -1])) - 1
 
 
-def _mean_sharpness(network: Network, data: Dataset, lr: float, steps: int) -> float:
+def _mean_sharpness(network: UnivariateNetwork, data: Dataset, lr: float, steps: int) -> float:
     """Mean of λ_max over further steps."""
     found = descend(network, data, [gd(lr, steps=steps)], range(steps), threads=1)
     return float(np.mean([sharpness_at(theta, data) for theta in found.trace_theta[0]]))
@@ -147,4 +147,4 @@ def sharpness_at(theta: np.ndarray, data: Dataset) -> float:
     """λ_max = ‖Φ‖²/n at θ; NaN where θ is."""
     if np.isnan(theta).any():
         return np.nan
-    return gram_top_eigenvalue(tangent_features(Network.from_theta(theta), data.x))
+    return gram_top_eigenvalue(tangent_features(UnivariateNetwork.from_theta(theta), data.x))

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from flattest.errors import FlattestError
 from flattest.palette import BLUE, GREEN, INK, ORANGE, RED
-from flattest.stability.functions import Network, second_derivative
+from flattest.stability.functions import UnivariateNetwork, second_derivative
 from flattest.stability.weights import g
 from flattest.training.run import Run
 
@@ -113,14 +113,18 @@ def spread_out(result: Run) -> np.ndarray:
 def draw_function(ax: Axes, result: Run, run: int, colour: str, label: str) -> None:
     x = np.linspace(result["x"].min() - 0.05, result["x"].max() + 0.05, 800)
     ax.plot(
-        x, Network.from_theta(result["theta"][run])(x), color=colour, linewidth=1.2, label=label
+        x,
+        UnivariateNetwork.from_theta(result["theta"][run])(x),
+        color=colour,
+        linewidth=1.2,
+        label=label,
     )
     ax.plot(result["x"], result["y"], "o", color=ORANGE, markersize=5, zorder=3)
 
 
 def draw_kinks(ax: Axes, result: Run, run: int, colour: str) -> None:
     """|f″|: the masses at the knots within the data."""
-    curvature = second_derivative(Network.from_theta(result["theta"][run]))
+    curvature = second_derivative(UnivariateNetwork.from_theta(result["theta"][run]))
     inside = (curvature.knots > result["x"].min()) & (curvature.knots < result["x"].max())
     ax.vlines(curvature.knots[inside], 1e-3, np.abs(curvature.masses[inside]), color=colour, lw=1.2)
 

@@ -15,11 +15,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flattest.curvature.sharpness import trace
 from flattest.errors import FlattestError
 from flattest.evidence import Verdict
 from flattest.flatness.bounds import lower_bound, targets
-from flattest.flatness.certification import differentiable, interpolates
+from flattest.flatness.certification import differentiable, is_interpolator
 from flattest.flatness.extreme import Points, Separation, distinct, distinct_inputs, separate
 from flattest.papers.wen2023.circle import bumps_and_plateaus
 from flattest.problem.data import Dataset, require_dataset
@@ -376,6 +375,24 @@ def _construction(statement: str, model: MLP, params: Params, data: Dataset, los
 
 
 def _certificate(statement: str, model: MLP, params: Params, data: Dataset, loss, least: float):
+    from flattest.curvature.sharpness import trace  # brings JAX, which `--help` does not wait for
+
     value = float(trace(model, params, data, loss))
-    feasible = interpolates(model, params, data, loss) and differentiable(model, params, data.x)
+    feasible = is_interpolator(model, params, data, loss) and differentiable(model, params, data.x)
     return Verdict(statement, value, least, tolerance=1e-9, feasible=feasible)
+
+
+# By the names that `flattest construct` takes.
+CONSTRUCTIONS = {
+    build.__name__.replace("_", "-"): build
+    for build in (
+        memorizer,
+        xor_generalizer,
+        head_generalizer,
+        circle_generalizer,
+        sim_ln_memorizer,
+        sim_ln_generalizer,
+        sim_bn_optimum,
+        no_bias_xor,
+    )
+}

@@ -21,7 +21,7 @@ from flattest.papers.mulayoff2021.claims.instances import (
 from flattest.problem.losses import HalfMSE
 from flattest.problem.randomness import generator
 from flattest.rescaling.top_eigenvalue import orbit_pencil
-from flattest.stability.functions import Network, second_derivative
+from flattest.stability.functions import UnivariateNetwork, second_derivative
 from flattest.stability.modes import (
     gram_top_eigenvalue,
     strongly_stable_sharpness,
@@ -177,7 +177,7 @@ def s75_corrected(linear=6.0, root=2.0) -> Verdict:
 def s79() -> Verdict:
     ratios = []
     for network, x in networks_with_knots_on_data("S79", 100):
-        best = Network.of(flattest(network, x).params)
+        best = UnivariateNetwork.of(flattest(network, x).params)
         ratios.append(gram_top_eigenvalue(tangent_features(best, x)) / lemma4_bound(network, x))
     return at_least(min(ratios), 1.0, 1e-12, "at the flattest rescaling, 100 networks")
 
@@ -205,7 +205,7 @@ def s86_one_vector() -> Verdict:
     gaps = []
     for _ in range(10):
         network, x = random_network(rng, 20, 5.0), np.linspace(-5, 5, 10)
-        best = Network.of(flattest(network, x).params)
+        best = UnivariateNetwork.of(flattest(network, x).params)
         features = tangent_features(best, x)
         u = np.linalg.eigh(features.T @ features)[1][:, -1]
         gaps.append(gram_top_eigenvalue(features) / _s88(best, x, u) - 1)
@@ -213,7 +213,7 @@ def s86_one_vector() -> Verdict:
     return at_most(max(gaps), 1e-6, 0.0, note)
 
 
-def _s87(network: Network, x: np.ndarray, q: np.ndarray, beta: np.ndarray) -> float:
+def _s87(network: UnivariateNetwork, x: np.ndarray, q: np.ndarray, beta: np.ndarray) -> float:
     """The right side of (S87), with q the first n entries of the vector given."""
     q, h = q[: x.size], network.preactivations(x)
     inner = (network.w2 / beta) ** 2 * (((q * x) @ (h > 0)) ** 2 + (q @ (h > 0)) ** 2)
@@ -221,7 +221,7 @@ def _s87(network: Network, x: np.ndarray, q: np.ndarray, beta: np.ndarray) -> fl
     return float((inner + outer).sum() + q.sum() ** 2) / x.size
 
 
-def _s88(network: Network, x: np.ndarray, q: np.ndarray, factor: float = 2.0) -> float:
+def _s88(network: UnivariateNetwork, x: np.ndarray, q: np.ndarray, factor: float = 2.0) -> float:
     h = network.preactivations(x)
     inner = np.hypot((q * x) @ (h > 0), q @ (h > 0)) * np.abs(q @ np.maximum(h, 0))
     return float(factor * np.abs(network.w2) @ inner + q.sum() ** 2) / x.size
@@ -290,8 +290,10 @@ def s88(factor=2.0) -> Verdict:
 def s90() -> Verdict:
     """hσ(x − τ) − h(x + 5) = hσ(τ − x) + const on the data: two implementations of one function."""
     x, tau, h = np.linspace(-1, 1, 6), -0.7, 4.0
-    two = Network(np.array([1.0, 1.0]), np.array([-tau, 5.0]), np.array([h, -h]), 0.0)
-    one = Network(np.array([-1.0, 0.0]), np.array([tau, 0.0]), np.array([h, 0.0]), -h * (tau + 5))
+    two = UnivariateNetwork(np.array([1.0, 1.0]), np.array([-tau, 5.0]), np.array([h, -h]), 0.0)
+    one = UnivariateNetwork(
+        np.array([-1.0, 0.0]), np.array([tau, 0.0]), np.array([h, 0.0]), -h * (tau + 5)
+    )
     lower, upper = flattest(two, x).dual, flattest(one, x).value
     note = "dual value of one orbit over a value of another"
     same = equal(np.abs(two(x) - one(x)).max(), 0.0, 1e-12, "the functions differ")

@@ -10,29 +10,29 @@ from flattest.problem.models import MLP
 from flattest.problem.randomness import generator
 from flattest.rescaling.top_eigenvalue import FlattestImplementation, flattest_implementation
 from flattest.stability.dynamics import linearized_descent
-from flattest.stability.functions import Network
+from flattest.stability.functions import UnivariateNetwork
 from flattest.stability.modes import modes, tangent_features
 
 
-def random_network(rng: np.random.Generator, width: int, spread: float = 1.0) -> Network:
+def random_network(rng: np.random.Generator, width: int, spread: float = 1.0) -> UnivariateNetwork:
     w1, b1, w2 = rng.normal(size=(3, width))
-    return Network(w1, spread * b1, w2, float(rng.normal()))
+    return UnivariateNetwork(w1, spread * b1, w2, float(rng.normal()))
 
 
 def random_inputs(rng: np.random.Generator, n: int, spread: float = 1.0) -> np.ndarray:
     return spread * ((np.arange(n) + 0.5 + rng.uniform(-0.4, 0.4, n)) * 2 / n - 1)
 
 
-def own_data(network: Network, x: np.ndarray) -> Dataset:
+def own_data(network: UnivariateNetwork, x: np.ndarray) -> Dataset:
     """The dataset that the network interpolates."""
     return Dataset(x[:, None], network(x))
 
 
-def architecture(network: Network) -> MLP:
+def architecture(network: UnivariateNetwork) -> MLP:
     return MLP(network.width, bias=True, output_bias=True)
 
 
-def flattest(network: Network, x: np.ndarray) -> FlattestImplementation:
+def flattest(network: UnivariateNetwork, x: np.ndarray) -> FlattestImplementation:
     return flattest_implementation(architecture(network), network.params, own_data(network, x))
 
 
@@ -54,15 +54,15 @@ def networks_with_knots_on_data(purpose: str, count: int, n: int = 6, width: int
         yield network, x
 
 
-def absolute_value(height: float) -> tuple[Network, np.ndarray]:
+def absolute_value(height: float) -> tuple[UnivariateNetwork, np.ndarray]:
     """f = h|x| on x = ±1, by one neuron to each side: it attains Lemma 4's bound."""
     return (
-        Network(np.array([1.0, -1.0]), np.zeros(2), np.full(2, height), 0.0),
+        UnivariateNetwork(np.array([1.0, -1.0]), np.zeros(2), np.full(2, height), 0.0),
         np.array([-1.0, 1.0]),
     )
 
 
-def absolute_value_with_a_knot_on_data() -> tuple[Network, np.ndarray]:
+def absolute_value_with_a_knot_on_data() -> tuple[UnivariateNetwork, np.ndarray]:
     """f = 5|x| on inputs near ±1, with a neuron whose knot is one of them and which hardly counts.
 
     Its parameters are those of the flattest implementation, so that 1 + 2∫|f″|g is attained; with
@@ -74,15 +74,17 @@ def absolute_value_with_a_knot_on_data() -> tuple[Network, np.ndarray]:
     w1 = np.sqrt(np.sqrt(2) * height)
     w2 = height / w1
     b1 = np.array([0, 0, -little * x[-2]])
-    return Network(np.array([w1, -w1, little]), b1, np.array([w2, w2, little]), 0.0), x
+    return UnivariateNetwork(np.array([w1, -w1, little]), b1, np.array([w2, w2, little]), 0.0), x
 
 
-def mode_hessians(network: Network, x: np.ndarray) -> list[np.ndarray]:
+def mode_hessians(network: UnivariateNetwork, x: np.ndarray) -> list[np.ndarray]:
     features = (tangent_features(network, x, pattern) for pattern in modes(network, x))
     return [phi @ phi.T / x.size for phi in features]
 
 
-def step_lengths(network: Network, x: np.ndarray, q: np.ndarray, lr: float) -> list[float]:
+def step_lengths(
+    network: UnivariateNetwork, x: np.ndarray, q: np.ndarray, lr: float
+) -> list[float]:
     """‖θ_1 − θ*‖/ε after one step of gradient descent from θ* ± εq."""
     batch = [np.arange(x.size)]
     ends = [linearized_descent(network, x, sign * q, lr, batch)[-1] for sign in (1, -1)]

@@ -18,7 +18,7 @@ from flattest.papers.mulayoff2021.claims.instances import (
 )
 from flattest.problem.randomness import generator
 from flattest.stability.dynamics import linearized_descent, top_eigenvector
-from flattest.stability.functions import Network
+from flattest.stability.functions import UnivariateNetwork
 from flattest.stability.modes import (
     gradient_bound,
     gram_top_eigenvalue,
@@ -46,10 +46,10 @@ def lemma_1_gd(threshold=2.0) -> Verdict:
     return equal(far, threshold, 2e-3, "η·λ_max where descent started 1e-6 away begins to leave")
 
 
-def _critical_step(network: Network, x: np.ndarray) -> float:
+def _critical_step(network: UnivariateNetwork, x: np.ndarray) -> float:
     """The η λ_max at which gradient descent 1e-6 from the minimum turns from staying to leaving."""
     data, features = own_data(network, x), tangent_features(network, x)
-    start = Network.from_theta(network.theta + 1e-6 * top_eigenvector(features))
+    start = UnivariateNetwork.from_theta(network.theta + 1e-6 * top_eigenvector(features))
     top = gram_top_eigenvalue(features)
     low, high = 1.0, 3.0
     while high - low > 1e-4:
@@ -239,7 +239,7 @@ def theorem_2() -> Verdict:
     return at_least(min(growth), 1.0, 1e-9, f"least ‖θ_1 − θ*‖/ε, {len(growth)} starts")
 
 
-def _strong_limit(network: Network, x: np.ndarray, upper: float) -> float:
+def _strong_limit(network: UnivariateNetwork, x: np.ndarray, upper: float) -> float:
     """The least 2/η for which (S75) lets λ_max^upper be `upper`: λ = 2/η + α√λ, (S71).
 
     Where it is not positive, (S75) allows every η.

@@ -11,7 +11,8 @@ from flattest.papers.vardhan2026.claims.instances import small_network
 from flattest.problem.data import Dataset, SingleIndex, SumOfSingleIndex
 from flattest.problem.models import MLP, Params
 from flattest.problem.multi_index import inner_weights, signal_power
-from flattest.rescaling.two_layer import flattest_rescaling, masses, norm_exponent
+from flattest.rescaling.orbit import flattest_rescaling
+from flattest.rescaling.two_layer import masses, norm_exponent
 
 D, N, SEEDS = 50, 100, 20
 TEACHER = SingleIndex(D, link="relu")

@@ -26,7 +26,8 @@ from flattest.problem.multi_index import (
     largest_cosine,
     population_loss,
 )
-from flattest.rescaling.two_layer import flattest_rescaling, masses, norm_exponent
+from flattest.rescaling.orbit import flattest_rescaling
+from flattest.rescaling.two_layer import masses, norm_exponent
 
 
 @cache

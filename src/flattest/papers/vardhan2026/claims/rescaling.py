@@ -13,13 +13,8 @@ from flattest.papers.vardhan2026.claims.instances import (
     unit_weights,
 )
 from flattest.problem.models import predict
-from flattest.rescaling.two_layer import (
-    flattest_rescaling,
-    masses,
-    orbit_weights,
-    rescaled,
-    sharpened,
-)
+from flattest.rescaling.orbit import flattest_rescaling
+from flattest.rescaling.two_layer import masses, orbit_weights, rescaled, sharpened
 
 
 @claim(

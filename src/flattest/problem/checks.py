@@ -1,0 +1,26 @@
+"""What is asked of a user's counts and arrays, in one sentence each."""
+
+import numpy as np
+
+from flattest.errors import FlattestError
+
+
+def check_count(name: str, value, least: int = 1) -> None:
+    """Raises unless `value` is an integer ≥ `least`."""
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
+        kind = "a positive integer" if least == 1 else f"an integer ≥ {least}"
+        raise FlattestError(f"{name} must be {kind}, not {value!r}.")
+
+
+def finite_array(name: str, values) -> np.ndarray:
+    """The values as float64, not copied if they are; raises unless all are finite numbers."""
+    try:
+        array = np.asarray(values)
+        if array.dtype.kind not in "fiub":
+            raise TypeError(f"dtype {array.dtype}")
+        array = array.astype(np.float64, copy=False)
+    except (TypeError, ValueError) as error:
+        raise FlattestError(f"{name} must hold real numbers only: {error}.") from None
+    if not np.isfinite(array).all():
+        raise FlattestError(f"{name} has entries that are not finite (NaN or infinite).")
+    return array

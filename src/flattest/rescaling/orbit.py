@@ -1,0 +1,28 @@
+"""The flattest member of a two-layer network's rescaling orbit, by either measure of flatness."""
+
+from collections.abc import Callable
+
+from flattest.errors import unknown
+from flattest.problem.data import Dataset, require_dataset
+from flattest.problem.models import MLP, Params
+from flattest.rescaling.top_eigenvalue import flattest_implementation
+from flattest.rescaling.two_layer import Rescaling, least_trace
+
+MINIMIZERS: dict[str, Callable[..., Rescaling]] = {
+    "trace": least_trace,
+    "top_eigenvalue": flattest_implementation,
+}
+
+
+def flattest_rescaling(
+    model: MLP, params: Params, data: Dataset, loss="mse", measure="trace"
+) -> Rescaling:
+    """The flattest network equivalent to `params` by rescaling its neurons, with its certificate.
+
+    `measure` is what flatness means: "trace" has a closed form (vardhan2026, Lemma 3),
+    "top_eigenvalue" is a convex program at minima (mulayoff2021, S82).
+    """
+    if measure not in MINIMIZERS:
+        raise unknown("measure of flatness", measure, MINIMIZERS)
+    require_dataset(data)
+    return MINIMIZERS[measure](model, params, data, loss)
