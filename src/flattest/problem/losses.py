@@ -118,6 +118,18 @@ def loss(name: "str | Loss") -> Loss:
     return LOSSES[name]()
 
 
+INTERPOLATION = 1e-10
+"""An interpolator misses no target by more than this share of the largest."""
+
+
+def interpolates(f, target) -> bool:
+    """max |f − t| ≤ INTERPOLATION · max |t|, t being the outputs that minimize the loss.
+
+    Targets that are all 0 have no scale: only outputs of exactly 0 will do.
+    """
+    return bool(np.abs(f - target).max() <= INTERPOLATION * np.abs(target).max())
+
+
 def zero_one_error(f, y) -> float:
     """Pr(y f ≤ 0): an output of 0 counts as wrong (wen2023, section 2, which prints the accuracy).
 
