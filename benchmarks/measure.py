@@ -27,8 +27,7 @@ import torch
 from torch import nn
 
 import flattest as ft
-from flattest.curvature.modules import problem
-from flattest.flatness.measure_module import gauss_newton
+from flattest.curvature.modules import module_operator
 from flattest.rescaling.units import Ends, Units, flattest
 
 ROUNDS, PROBES, TURN = 7, 100, 0.1
@@ -80,9 +79,9 @@ def backpack_extended(module, x, y) -> Callable[[], float] | None:
 
 def flattest_prepared(module, x, y) -> Callable[[], float]:
     """The same without copy, checks and tracing, which one call does once."""
-    prepared = problem(module, (x, y), nn.MSELoss())
+    prepared = module_operator(module, (x, y), nn.MSELoss())
     _ = prepared.structure
-    return lambda: sum(float(d.sum()) for d in gauss_newton(prepared).values())
+    return lambda: float(prepared.gauss_newton_diagonal().sum())
 
 
 def curvlinops_probes(module, x, y) -> Callable[[], float] | None:

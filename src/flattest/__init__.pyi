@@ -5,7 +5,7 @@ from flattest.curvature.result import (
     Eigenpairs as Eigenpairs,
 )
 from flattest.curvature.result import (
-    Measure as Measure,
+    Quantity as Quantity,
 )
 from flattest.curvature.sharpness import (
     hutchinson as hutchinson,

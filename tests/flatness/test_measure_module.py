@@ -29,6 +29,10 @@ def one_thread():
     torch.set_num_threads(before)
 
 
+from flattest.curvature.diagonal import trace  # noqa: E402
+from flattest.curvature.modules import module_operator  # noqa: E402
+from flattest.flatness.assemble import assemble  # noqa: E402
+from flattest.rescaling import modules as rules  # noqa: E402
 from support.twins import PLAIN, twin  # noqa: E402
 
 
@@ -177,10 +181,8 @@ def test_the_rescaled_module_is_the_same_function_at_the_least_trace(name):
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_no_random_rescaling_changes_the_least_trace(name):
-    from flattest.curvature.modules import problem
-
     module, x, y, loss = case(name)
-    other = randomly_rescaled(module, problem(module, (x, y), loss).structure.units, seed=1)
+    other = randomly_rescaled(module, module_operator(module, (x, y), loss).structure.units, seed=1)
     assert torch.allclose(other(x), module(x), rtol=0, atol=1e-10)
     one, two = (ft.torch.measure(m, (x, y), loss) for m in (module, other))
     assert two.trace != pytest.approx(one.trace, rel=0.01)
@@ -242,12 +244,12 @@ def test_batches_of_96_and_4_give_what_one_batch_gives_and_the_dense_hessian(nam
     assert mean_of_batches != pytest.approx(exact, rel=1e-6)
 
 
-def test_chunks_change_nothing(monkeypatch):
+def test_chunks_change_nothing():
     module, x, y, loss = case("convolutional")
     whole = ft.torch.trace(module, (x, y), loss)
-    monkeypatch.setattr("flattest.curvature.modules.MOST_VALUES", 1)
-    monkeypatch.setattr("flattest.curvature.module_squares.MOST_GRADIENT_ENTRIES", 1)
-    assert ft.torch.trace(module, (x, y), loss).value == pytest.approx(whole.value, rel=1e-12)
+    op = module_operator(module, (x, y), loss)
+    op.most_values = op.most_gradient_entries = 1
+    assert trace(op).value == pytest.approx(whole.value, rel=1e-12)
 
 
 def test_backpack_agrees_layer_by_layer():
@@ -267,11 +269,9 @@ def test_backpack_agrees_layer_by_layer():
 
 def test_curvlinops_agrees_on_products():
     curvlinops = pytest.importorskip("curvlinops", exc_type=ImportError)
-    from flattest.curvature.modules import problem
-
     module, x, y, loss = case("residual")
     operator = curvlinops.HessianLinearOperator(module, loss, list(module.parameters()), [(x, y)])
-    p = problem(module, (x, y), loss)
+    p = module_operator(module, (x, y), loss)
     v = np.random.default_rng(0).normal(size=p.size)
     theirs = (operator @ torch.tensor(v)).detach().numpy()
     assert p.matvec(v) == pytest.approx(theirs, rel=1e-9)
@@ -383,17 +383,38 @@ def test_units_behind_a_normalization_have_no_least_trace():
     assert any("scale-invariant" in note and "degenerate" in note for note in found.notes)
 
 
-def test_a_large_network_off_the_exact_route_is_estimated_with_its_error(monkeypatch):
-    monkeypatch.setattr(sys.modules["flattest.curvature.diagonal"], "MOST_COLUMNS", 0)
+def test_a_large_network_off_the_exact_route_is_estimated_with_its_error():
     torch.manual_seed(0)
     module, x, y = vector_case(mlp(4, 5, 1, activation=nn.Tanh).double())
     x, y = x.double(), y.double()
-    found = ft.torch.trace(module, (x, y), nn.MSELoss(), rtol=0.02)
+    op = module_operator(module, (x, y), nn.MSELoss())
+    found = assemble(op, 0, 1e-8, most_columns=0, rtol=0.02)
     truth = np.trace(dense_hessian(module, x, y, nn.MSELoss()))
-    assert 0 < found.stderr <= 0.02 * abs(found.value)
-    assert abs(found.value - truth) < 4 * found.stderr
-    measured = ft.torch.measure(module, (x, y), nn.MSELoss(), rtol=0.02)
-    assert any("only estimated" in note for note in measured.notes)
+    assert 0 < found.stderr <= 0.02 * abs(found.trace)
+    assert abs(found.trace - truth) < 4 * found.stderr
+    assert any("only estimated" in note for note in found.notes)
+
+
+def test_rescalings_that_change_the_outputs_are_not_reported(monkeypatch):
+    """A layer whose rule in the table is wrong: tanh is not homogeneous."""
+    monkeypatch.setitem(rules.MODULES, nn.Tanh, rules.MODULES[nn.ReLU])
+    torch.manual_seed(0)
+    module, x, y = vector_case(mlp(4, 5, 1, activation=nn.Tanh).double())
+    found = ft.torch.measure(module, (x.double(), y.double()))
+    assert found.least is None
+    assert found.rescaled is None
+    assert any("change its outputs" in note for note in found.notes)
+
+
+def test_a_dead_module_is_measured_and_has_no_eigenvalues():
+    module, x, y = vector_case(mlp(4, 3, 1))
+    with torch.no_grad():
+        module[0].bias[:] = -100
+    dead = nn.Sequential(*module[:2], nn.Linear(3, 1, bias=False))
+    found = ft.torch.measure(dead, (x, y))
+    assert (found.trace, found.top_eigenvalue) == (0, 0)
+    with pytest.raises(FlattestError, match="network is dead"):
+        ft.torch.top_eigenvalue(dead, (x, y))
 
 
 @pytest.mark.parametrize("name", ["4-layer", "convolutional"])
@@ -553,7 +574,7 @@ BAD_DATA = {
     "empty loader": ([], "mse", "data are empty"),
     "no rows": ((X[:0], Y[:0]), "mse", "data are empty"),
     "rows": ((X, Y[:2]), "mse", "as many rows"),
-    "not a loader": (3, "mse", "pair of tensors or a loader"),
+    "not a loader": (3, "mse", "pair of arrays.*or a loader"),
     "not pairs": ([X], "mse", "Every batch must be a pair"),
     "nan inputs": ((X * np.nan, Y), "mse", "NaN or infinite"),
     "nan loss": ((X, Y * np.nan), nn.MSELoss(), "not a finite number"),

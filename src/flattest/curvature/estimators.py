@@ -1,19 +1,23 @@
-"""Unbiased estimates of Tr A from products with A, with standard errors and a stopping rule."""
+"""Unbiased estimates of Tr ∇²L from products, with standard errors and a stopping rule."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
+from flattest.curvature.operator import ROWS_AT_ONCE, Operator
+from flattest.curvature.result import Quantity
+from flattest.errors import FlattestError
+from flattest.problem.randomness import generator
+
 # Maps rows v to rows Av.
 Matmat = Callable[[np.ndarray], np.ndarray]
 
-_BATCH = 32
 _FEWEST_PROBES = 8
 
 
 @dataclass(frozen=True)
-class Estimate:
+class Probes:
     """Samples of zᵀAz and the mean of z ⊙ Az, whose entries estimate A's diagonal."""
 
     samples: np.ndarray
@@ -36,29 +40,72 @@ def standard_error(samples: np.ndarray) -> float:
 
 
 def hutchinson(
+    op: Operator, rtol: float = 1e-2, most_products: int = 4096, seed: int = 0
+) -> Quantity:
+    """An unbiased estimate of Tr ∇²L from zᵀ∇²L z with random signs z (Hutchinson 1990).
+
+    Stops at a standard error ≤ rtol · |trace| or after `most_products` products with ∇²L.
+    """
+    rng = generator(seed, "sharpness/hutchinson")
+    found = random_signs(op.matmat, op.size, rtol, most_products, rng)
+    per_layer = {name: float(np.sum(part)) for name, part in op.by_name(found.diagonal).items()}
+    route = f"hutchinson ({len(found.samples)} products)"
+    return Quantity(found.mean, route, found.stderr, per_layer)
+
+
+def random_signs(
     products: Matmat,
     size: int,
     rtol: float,
     most_products: int,
     rng: np.random.Generator,
     offset: float = 0.0,
-) -> Estimate:
+) -> Probes:
     """zᵀAz with random signs z, until its standard error is ≤ rtol · |offset + mean|.
 
     `offset` is what the caller knows of the trace already.
     """
+    _check_budget(rtol, most_products)
     diagonal, samples = np.zeros(size), np.empty(0)
     while len(samples) < most_products:
-        z = rng.choice([-1.0, 1.0], (min(_BATCH, most_products - len(samples)), size))
+        z = rng.choice([-1.0, 1.0], (min(ROWS_AT_ONCE, most_products - len(samples)), size))
         terms = z * products(z)
         diagonal += terms.sum(axis=0)
         samples = np.append(samples, terms.sum(axis=1))
         if standard_error(samples) <= rtol * abs(offset + samples.mean()):
             break
-    return Estimate(samples, diagonal / len(samples))
+    return Probes(samples, diagonal / len(samples))
 
 
-def xtrace(products: Matmat, size: int, probes: int, rng: np.random.Generator) -> np.ndarray:
+def _check_budget(rtol: float, most_products: int) -> None:
+    if not rtol >= 0 or not most_products >= 2:
+        raise FlattestError(
+            f"An estimate needs rtol ≥ 0 and most_products ≥ 2, not {rtol!r} and {most_products!r}."
+        )
+
+
+def xtrace(op: Operator, rtol: float = 1e-2, most_products: int = 4096, seed: int = 0) -> Quantity:
+    """An unbiased estimate of Tr ∇²L by XTrace (Epperly, Tropp, Webber 2024), which is far more
+    accurate than Hutchinson's where a few eigenvalues dominate.
+
+    Doubles the number of probes, drawn afresh, until the standard error is ≤ rtol · |trace| or
+    the next round would exceed `most_products` products; where the probes find all of ∇²L's
+    range the result is exact.
+    """
+    _check_budget(rtol, most_products)
+    rng = generator(seed, "sharpness/xtrace")
+    probes, spent = min(_FEWEST_PROBES, op.size), 0
+    while True:
+        estimates = exchangeable(op.matmat, op.size, probes, rng)
+        spent += 2 * probes
+        mean, stderr = float(estimates.mean()), standard_error(estimates)
+        following = min(2 * probes, op.size)
+        if stderr <= rtol * abs(mean) or probes == op.size or spent + 2 * following > most_products:
+            return Quantity(mean, f"xtrace ({spent} products)", stderr)
+        probes = following
+
+
+def exchangeable(products: Matmat, size: int, probes: int, rng: np.random.Generator) -> np.ndarray:
     """The exchangeable estimates of XTrace (Epperly, Tropp, Webber 2024), one for each probe.
 
     Estimate i takes the trace on the range found by the other probes exactly, and that of the
@@ -89,19 +136,3 @@ def xtrace(products: Matmat, size: int, probes: int, rng: np.random.Generator) -
 
 def _column_dots(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.einsum("ij,ij->j", a, b)
-
-
-def xtrace_until(
-    products: Matmat, size: int, rtol: float, most_products: int, rng: np.random.Generator
-) -> tuple[float, float, int]:
-    """XTrace with doubled numbers of probes: the last round's mean, its standard error and the
-    products spent."""
-    probes, spent = min(_FEWEST_PROBES, size), 0
-    while True:
-        estimates = xtrace(products, size, probes, rng)
-        spent += 2 * probes
-        mean, stderr = float(estimates.mean()), standard_error(estimates)
-        following = min(2 * probes, size)
-        if stderr <= rtol * abs(mean) or probes == size or spent + 2 * following > most_products:
-            return mean, stderr, spent
-        probes = following

@@ -1,145 +1,248 @@
 """∇²L of a JAX function of parameters and inputs with any number of outputs, by autodiff."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from functools import cached_property, lru_cache
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from flattest.curvature.diagonal import ROWS_AT_ONCE
-from flattest.errors import FlattestError, first_line, unknown
+from flattest.curvature.inputs import attempt, batches_of, check_outputs, check_used, is_named
+from flattest.curvature.operator import ROWS_AT_ONCE, Operator
+from flattest.errors import FlattestError
 from flattest.problem.data import Dataset
-from flattest.problem.losses import LOSSES
 from flattest.problem.losses import loss as flattest_loss
+from flattest.problem.models import Model
+from flattest.rescaling.jaxpr import structure_of, unused
 
-# Per-sample gradients held at once: 128 MB in float64, or those of one sample where that is more.
-MOST_GRADIENT_ENTRIES = 2**24
+
+class _Compiled(NamedTuple):
+    """Functions of `at` = (params, train_x, x, y)."""
+
+    outputs: Callable
+    mean_loss: Callable
+    squares: Callable
+    factors: Callable
+    products: Callable
+    residual_products: Callable
 
 
 @dataclass(eq=False)
-class FunctionProblem:
-    """L(θ) = (1/n) Σ ℓ(f_θ(x_i), y_i) with f = `function(leaves, x)`, θ the leaves by name."""
+class FunctionOperator(Operator):
+    """L(θ) = (1/n) Σ ℓ(f_i, y_i) with f = apply(params, x, train_x), compiled for it."""
 
-    function: Callable[[dict[str, Any], Any], Any]
+    apply: Callable[[Any, Any, Any], Any]
+    compiled: _Compiled
     leaves: dict[str, jnp.ndarray]
+    tree: Any
     x: jnp.ndarray
     y: jnp.ndarray
-    loss: Callable[[Any, Any], Any]
+    # Per-sample gradients held at once: 128 MB in float64, or one sample's where that is more.
+    most_gradient_entries: int = 2**24
 
     def __post_init__(self):
-        self.theta, self.unravel = ravel_pytree(self.leaves)
+        self.shapes = {name: leaf.shape for name, leaf in self.leaves.items()}
+        self.samples = len(self.x)
+        self.at = self._params(self.leaves), self.x, self.x, self.y
 
-    @property
-    def samples(self) -> int:
-        return len(self.x)
+    def _params(self, leaves: dict[str, Any]) -> Any:
+        return jax.tree.unflatten(self.tree, list(leaves.values()))
 
-    @property
-    def size(self) -> int:
-        return self.theta.size
+    def as_params(self, v):
+        return self._params(self.by_name(v))
 
     @cached_property
-    def outputs(self) -> jnp.ndarray:
-        """f, (n, outputs)."""
-        return self._rows(self.function(self.leaves, self.x))
+    def f(self) -> np.ndarray:
+        """(n, outputs)."""
+        return np.asarray(self.compiled.outputs(*self.at))
 
-    @staticmethod
-    def _rows(f):
-        return f.reshape(len(f), -1)
+    @cached_property
+    def jaxpr(self):
+        """What f computes for one sample, as a function of the leaves by name."""
 
-    def mean_loss(self) -> float:
-        return float(jnp.mean(jax.vmap(self.loss)(self.outputs, self.y)))
+        def of_leaves(leaves, x):
+            return self.apply(self._params({name: leaves[name] for name in self.leaves}), x, self.x)
 
-    def by_name(self, flat) -> dict[str, np.ndarray]:
-        return {name: np.asarray(v) for name, v in self.unravel(jnp.asarray(flat)).items()}
+        return jax.make_jaxpr(of_leaves)(self.leaves, self.x[:1])
 
-    def gauss_newton_diagonal(self) -> dict[str, np.ndarray]:
-        """(1/n) Σ_i Σ_c λ_ic (J_iᵀ v_ic)² with the eigenpairs λ, v of ∇²_f ℓ_i."""
-        entries = self.size * self.outputs.shape[1]
-        at_once = min(self.samples, max(1, MOST_GRADIENT_ENTRIES // entries))
+    @cached_property
+    def structure(self):
+        return structure_of(self.jaxpr, self.leaves, self.x[:1])
+
+    def mean_loss(self):
+        return float(self.compiled.mean_loss(*self.at))
+
+    def outputs(self, factors=None):
+        if factors is None:
+            return self.f
+        params, *rest = self.at
+        return np.asarray(self.compiled.outputs(self.rescaled(factors), *rest))
+
+    def rescaled(self, factors):
+        scaled = {name: np.asarray(leaf) * factors[name] for name, leaf in self.leaves.items()}
+        return self._params(scaled)
+
+    def gauss_newton_diagonal(self):
+        entries = self.size * self.f.shape[1]
+        at_once = min(self.samples, max(1, self.most_gradient_entries // entries))
         # The last chunk is filled up with samples of weight 0.
         order = np.arange(self.samples + -self.samples % at_once)
-        counted = (order < self.samples).astype(float)
+        counted = (order < self.samples).astype(float) / self.samples
         rows = order % self.samples
         chunks = [
             a.reshape(-1, at_once, *a.shape[1:]) for a in (self.x[rows], self.y[rows], counted)
         ]
-        return self.by_name(self._sum_of_squares(self.theta, chunks) / self.samples)
+        return np.asarray(self.compiled.squares(*self.at, chunks))
 
-    # Compiled for each problem, so that nothing of it outlives it.
-    @cached_property
-    def _sum_of_squares(self) -> Callable:
-        def of_sample(theta, x, y, counted):
-            f, pullback = jax.vjp(
-                lambda theta: self.function(self.unravel(theta), x[None]).reshape(-1), theta
-            )
-            hessian = jax.hessian(self.loss)(f, y)
-            values, vectors = jnp.linalg.eigh(0.5 * (hessian + hessian.T))
-            return counted * values @ jax.vmap(lambda v: pullback(v)[0])(vectors.T) ** 2
+    def matmat(self, rows):
+        # A copy, because JAX's buffers are read-only.
+        return np.array(self.compiled.products(*self.at, rows))
 
-        def total(theta, chunks):
-            def add(total, chunk):
-                squares = jax.vmap(of_sample, in_axes=(None, 0, 0, 0))(theta, *chunk)
-                return total + squares.sum(0), None
-
-            return jax.lax.scan(add, jnp.zeros_like(theta), chunks)[0]
-
-        return jax.jit(total)
+    def residual_matmat(self, rows):
+        return np.array(self.compiled.residual_products(*self.at, rows))
 
     @cached_property
-    def _product(self) -> Callable:
-        def value(theta, x, y):
-            f = self._rows(self.function(self.unravel(theta), x))
-            return jnp.mean(jax.vmap(self.loss)(f, y))
+    def _rows(self) -> np.ndarray:
+        """A, (n · outputs, p), with G = Aᵀ A; empty where it is too large or G has both signs."""
+        count = self.f.size
+        if count > self.largest_gram or count * self.size > self.most_gradient_entries:
+            return np.empty((0, self.size))
+        values, rows = (np.asarray(a) for a in self.compiled.factors(*self.at))
+        roots = np.sqrt(values.clip(0) / self.samples).reshape(-1, 1)
+        return roots * rows.reshape(-1, self.size) if (values >= 0).all() else rows[:0, 0]
 
-        return lambda theta, x, y, v: jax.jvp(lambda t: jax.grad(value)(t, x, y), (theta,), (v,))[1]
+    def gauss_newton_gram(self):
+        return self._rows @ self._rows.T
 
-    @cached_property
-    def _one_product(self) -> Callable:
-        return jax.jit(self._product)
-
-    @cached_property
-    def _several_products(self) -> Callable:
-        return jax.jit(jax.vmap(self._product, in_axes=(None, None, None, 0)))
-
-    def products(self, rows: np.ndarray) -> np.ndarray:
-        """∇²L applied to each row."""
-        blocks = [rows[i : i + ROWS_AT_ONCE] for i in range(0, len(rows), ROWS_AT_ONCE)]
-        found = [self._several_products(self.theta, self.x, self.y, block) for block in blocks]
-        return np.concatenate([np.asarray(block) for block in found])
-
-    def matvec(self, v: np.ndarray) -> np.ndarray:
-        return np.array(self._one_product(self.theta, self.x, self.y, v))
+    def lifted(self, c):
+        return c @ self._rows
 
 
-def function_problem(function: Callable, params: Any, data: Any, loss: Any) -> FunctionProblem:
-    """Checks all that is given; raises a sentence where it cannot be measured."""
-    x, y = arrays_of(data)
+def _compile(apply: Callable, loss: Callable) -> _Compiled:
+    """Inside, θ is one vector."""
+
+    def network(params, train_x, x):
+        theta, unravel = ravel_pytree(params)
+        return theta, lambda theta: apply(unravel(theta), x, train_x).reshape(len(x), -1)
+
+    def of_sample(params, train_x, x, y):
+        """The eigenvalues λ_c of ∇²_f ℓ_i, and Jᵀ v_c for each eigenvector v_c."""
+        theta, f_of = network(params, train_x, x[None])
+        f, pullback = jax.vjp(lambda theta: f_of(theta)[0], theta)
+        hessian = jax.hessian(loss)(f, y)
+        values, vectors = jnp.linalg.eigh(0.5 * (hessian + hessian.T))
+        return values, jax.vmap(lambda v: pullback(v)[0])(vectors.T)
+
+    def mean_loss(f, y):
+        return jnp.mean(jax.vmap(loss)(f, y))
+
+    def squares(params, train_x, _x, _y, chunks):
+        """(1/n) Σ_i Σ_c λ_ic (J_iᵀ v_ic)², over `chunks` of inputs, targets and weights 1/n."""
+
+        def of_weighted(x, y, weight):
+            values, rows = of_sample(params, train_x, x, y)
+            return weight * values @ rows**2
+
+        def add(total, chunk):
+            return total + jax.vmap(of_weighted)(*chunk).sum(0), None
+
+        return jax.lax.scan(add, jnp.zeros_like(network(params, train_x, train_x)[0]), chunks)[0]
+
+    def factors(params, train_x, x, y):
+        one = lambda sample: of_sample(params, train_x, *sample)  # noqa: E731
+        return jax.lax.map(one, (x, y), batch_size=ROWS_AT_ONCE)
+
+    def derivatives(gradient, theta, rows):
+        product = lambda v: jax.jvp(gradient, (theta,), (v,))[1]  # noqa: E731
+        return jax.lax.map(product, rows, batch_size=ROWS_AT_ONCE)
+
+    def products(params, train_x, x, y, rows):
+        theta, f = network(params, train_x, x)
+        return derivatives(jax.grad(lambda t: mean_loss(f(t), y)), theta, rows)
+
+    def residual_products(params, train_x, x, y, rows):
+        """Those of the gradient of Σ_i u_i · f_i, u = ∇_f L being held."""
+        theta, f = network(params, train_x, x)
+        u = jax.grad(mean_loss)(f(theta), y)
+        return derivatives(lambda t: jax.vjp(f, t)[1](u)[0], theta, rows)
+
+    def outputs(params, train_x, x, _y):
+        theta, f = network(params, train_x, x)
+        return f(theta)
+
+    def value(*at):
+        return mean_loss(outputs(*at), at[-1])
+
+    functions = (outputs, value, squares, factors, products, residual_products)
+    return _Compiled(*(jax.jit(function) for function in functions))
+
+
+@lru_cache(maxsize=64)
+def _compiled_model(model: Any, loss: Any) -> _Compiled:
+    return _compile(model.apply, sample_loss(loss))
+
+
+def model_operator(model: Any, params: Any, data: Dataset, loss: Any) -> FunctionOperator:
+    """∇²L of a user's own model, compiled once for it and for each loss and shape."""
+    attempt(f"The model {type(model).__name__} must be hashable, its class frozen", hash, model)
+    return _checked(model.apply, _compiled_model(model, loss), params, data.x, data.y)
+
+
+def function_operator(function: Any, params: Any, data: Any, loss: Any) -> FunctionOperator:
+    """∇²L of a model or a function; nothing that is compiled outlives the operator.
+
+    Checks all that is given; raises a sentence where it cannot be measured.
+    """
+    x, y = _arrays(data)
     if loss == "cross_entropy":
         _check_integers(y)
     elif y.dtype.kind not in "biuf":
         raise FlattestError(f"The targets are of type {y.dtype}; give them as numbers.")
     if is_named(loss):
         flattest_loss(loss).check_labels(y)
-    leaves, tree = named_leaves(params)
-    names = list(leaves)
-
-    def of_leaves(values, x):
-        return function(jax.tree.unflatten(tree, [values[name] for name in names]), x)
-
-    found = FunctionProblem(of_leaves, leaves, jnp.asarray(x), jnp.asarray(y), sample_loss(loss))
-    _check_outputs(found)
+    apply = _applied(function, isinstance(data, Dataset))
+    found = _checked(apply, _compile(apply, sample_loss(loss)), params, x, y)
     if loss == "cross_entropy":
-        _check_classes(y, found.outputs.shape[1])
-    _check_loss(found)
-    _check_used(found)
+        _check_classes(y, found.f.shape[1])
+    check_used(unused(found.jaxpr, found.leaves), "leave unused parameters out")
     return found
 
 
-def named_leaves(params: Any) -> tuple[dict[str, jnp.ndarray], Any]:
+def _applied(function: Any, whole: bool) -> Callable[[Any, Any, Any], Any]:
+    """f(params, x, train_x); only a `whole` training set has statistics to normalize by."""
+    if isinstance(function, Model):
+        return function.apply if whole else lambda params, x, _: function.apply(params, x, None)
+    if not callable(function):
+        raise FlattestError(
+            "A model or a function of parameters and inputs is measured, "
+            f"not a {type(function).__name__}."
+        )
+    return lambda params, x, _: function(params, x)
+
+
+def _checked(apply, compiled: _Compiled, params: Any, x, y) -> FunctionOperator:
+    op = FunctionOperator(apply, compiled, *_named_leaves(params), jnp.asarray(x), jnp.asarray(y))
+    theta, *_ = op.at
+    alone = attempt("The function fails on these inputs", apply, theta, op.x[:1], op.x)
+    # NumPy's functions and branches on values work on arrays, and not where JAX differentiates.
+    f = attempt(
+        "The function must be written in JAX (jax.numpy for numpy, jnp.where for a branch on "
+        "values), or it cannot be differentiated",
+        lambda: op.f,
+    )
+    finite = len(f) == len(x) and bool(np.isfinite(f).all())
+    same = np.allclose(f[:1], np.reshape(alone, (1, -1)), rtol=1e-8, atol=1e-10)
+    check_outputs("function", finite, same)
+    shapes = f"outputs {f.shape} and targets {op.y.shape}"
+    if not np.isfinite(attempt(f"The loss fails on {shapes}", op.mean_loss)):
+        raise FlattestError("The loss is not a finite number on every sample.")
+    return op
+
+
+def _named_leaves(params: Any) -> tuple[dict[str, jnp.ndarray], Any]:
     """Parameters by their path in the tree, in float64, and the tree."""
     paths, tree = jax.tree_util.tree_flatten_with_path(params)
     if not paths:
@@ -147,53 +250,22 @@ def named_leaves(params: Any) -> tuple[dict[str, jnp.ndarray], Any]:
     leaves = {}
     for path, leaf in paths:
         name = jax.tree_util.keystr(path, simple=True, separator=".") or "theta"
-        try:
-            leaves[name] = jnp.asarray(leaf, jnp.float64)
-        except (TypeError, ValueError) as error:
-            raise FlattestError(f"Parameter {name} must be a real array: {error}") from None
-        if not bool(jnp.isfinite(leaves[name]).all()):
+        failure = f"Parameter {name} must be a real array"
+        leaves[name] = attempt(failure, jnp.asarray, leaf, jnp.float64)
+        if not np.isfinite(leaves[name]).all():
             raise FlattestError(f"Parameter {name} has entries that are not finite.")
     return leaves, tree
 
 
-def arrays_of(data: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Inputs and targets of a Dataset, a pair of arrays, or batches of pairs put together."""
-    if isinstance(data, Dataset):
-        return data.x, data.y
-    pairs = [data] if _is_pair(data) else _listed(data)
-    if not sum(len(x) for x, _ in pairs):
-        raise FlattestError("The data are empty: they need at least one sample.")
+def _arrays(data: Any) -> tuple[np.ndarray, np.ndarray]:
+    """All batches put together, real numbers in float64."""
+    pairs = batches_of(data)
     x, y = (np.concatenate([np.asarray(pair[k]) for pair in pairs]) for k in (0, 1))
-    if len(x) != len(y):
-        raise FlattestError(f"Inputs {x.shape} and targets {y.shape} must have as many rows each.")
     if x.dtype.kind != "f":
         raise FlattestError(f"The inputs are of type {x.dtype}; give them as floating point.")
     if not np.isfinite(x).all():
         raise FlattestError("The inputs contain NaN or infinite values; remove those samples.")
     return x.astype(np.float64), y.astype(np.float64) if y.dtype.kind == "f" else y
-
-
-def _is_pair(data: Any) -> bool:
-    arrays = isinstance(data, list | tuple) and len(data) == 2
-    return arrays and all(hasattr(part, "shape") and np.ndim(part) > 0 for part in data)
-
-
-def _listed(data: Any) -> list:
-    if not isinstance(data, Iterable):
-        raise FlattestError(
-            f"Data are a pair of arrays or batches of such pairs, not {type(data).__name__}."
-        )
-    pairs = list(data)
-    if not all(_is_pair(pair) for pair in pairs):
-        raise FlattestError("Every batch must be a pair of arrays: inputs and targets.")
-    return pairs
-
-
-def is_named(loss: Any) -> bool:
-    """Whether it is one of flattest's losses; raises for names of none."""
-    if isinstance(loss, str) and loss not in (*LOSSES, "cross_entropy"):
-        raise unknown("loss", loss, [*LOSSES, "cross_entropy"])
-    return isinstance(loss, (str, *LOSSES.values())) and loss != "cross_entropy"
 
 
 def sample_loss(loss: Any) -> Callable[[Any, Any], Any]:
@@ -211,7 +283,7 @@ def sample_loss(loss: Any) -> Callable[[Any, Any], Any]:
 def _check_integers(y: np.ndarray) -> None:
     if y.ndim != 1 or y.dtype.kind not in "iu":
         raise FlattestError(
-            "cross_entropy takes one integer label a sample; these are of type "
+            "cross_entropy takes one integer label per sample; these are of type "
             f"{y.dtype} and shape {y.shape}."
         )
 
@@ -220,59 +292,6 @@ def _check_classes(y: np.ndarray, classes: int) -> None:
     """JAX would read a label beyond the last class as the last, and one below 0 from the end."""
     if (outside := y[(y < 0) | (y >= classes)]).size:
         raise FlattestError(
-            f"The label {outside[0]} is none of the {classes} classes that the outputs stand for; "
-            f"cross_entropy takes labels from 0 to {classes - 1}."
-        )
-
-
-def _check_outputs(p: FunctionProblem) -> None:
-    try:
-        f, alone = p.outputs, p.function(p.leaves, p.x[:1])
-    except FlattestError:
-        raise
-    except Exception as error:  # Whatever the user's function raises on these inputs.
-        raise FlattestError(f"The function fails on these inputs: {first_line(error)}.") from None
-    _check_traceable(p)
-    if len(f) != p.samples or not bool(jnp.isfinite(f).all()):
-        raise FlattestError("The function must give a row of finite outputs for each sample.")
-    if not np.allclose(f[:1], alone.reshape(1, -1), rtol=1e-8, atol=1e-10):
-        raise FlattestError(
-            "The function's output for a sample depends on the rest of its batch; ∇²L is then not "
-            "defined sample by sample."
-        )
-
-
-def _check_traceable(p: FunctionProblem) -> None:
-    """NumPy's functions and branches on values work on arrays, and not where JAX differentiates."""
-    try:
-        jax.eval_shape(p.function, p.leaves, p.x[:1])
-    except Exception as error:  # Whatever the user's function raises on JAX's tracers.
-        raise FlattestError(
-            "The function must be written in JAX (jax.numpy for numpy, jnp.where for a branch on "
-            f"values), or it cannot be differentiated: {first_line(error)}."
-        ) from None
-
-
-def _check_loss(p: FunctionProblem) -> None:
-    try:
-        value = p.mean_loss()
-    except Exception as error:  # Whatever the loss raises on these outputs and targets.
-        raise FlattestError(
-            f"The loss fails on outputs {p.outputs.shape} and targets {p.y.shape}: "
-            f"{first_line(error)}."
-        ) from None
-    if not np.isfinite(value):
-        raise FlattestError("The loss is not a finite number on every sample.")
-
-
-def _check_used(p: FunctionProblem) -> None:
-    """A parameter that no equation of the jaxpr takes is refused."""
-    jaxpr = jax.make_jaxpr(p.function)(p.leaves, p.x[:1]).jaxpr
-    taken = {id(atom) for equation in jaxpr.eqns for atom in equation.invars}
-    taken |= {id(atom) for atom in jaxpr.outvars}
-    names = sorted(p.leaves)
-    unused = [n for n, v in zip(names, jaxpr.invars, strict=False) if id(v) not in taken]
-    if unused:
-        raise FlattestError(
-            f"The outputs do not depend on {', '.join(unused)}; leave unused parameters out."
+            f"The label {outside[0]} is not one of the {classes} classes that the outputs stand "
+            f"for; cross_entropy takes labels from 0 to {classes - 1}."
         )

@@ -1,17 +1,26 @@
-"""∇²L of an MLP at θ: what every architecture offers beside products.
+"""∇²L of an MLP at θ, in closed form: what every architecture offers beside products.
 
 Vectors of R^p are laid out in blocks: "first" (m, d′) holds W1 with b1 as a last column, since
 x′ = (x, 1); then gamma, the hidden W_l, the last W_D and b_out, as far as they exist.
 """
 
 from abc import abstractmethod
+from dataclasses import replace
+from functools import cached_property
 
+import jax
 import numpy as np
 
-from flattest.curvature.operator import Hessian
+from flattest.curvature.operator import Operator, split
 from flattest.problem.data import Dataset
 from flattest.problem.losses import Loss
 from flattest.problem.models import MLP, Params
+from flattest.rescaling.jaxpr import structure_of
+
+_DEGENERATE = (
+    "the units behind the normalization are scale-invariant: enlarging the weights that feed it "
+    "flattens without limit and without changing the function, so the infimum is degenerate"
+)
 
 
 def row_dots(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -26,8 +35,18 @@ def blocks_of(model: MLP, params: Params) -> dict[str, np.ndarray]:
     return {"first": np.column_stack([first, theta.pop("b1")]) if model.bias else first} | theta
 
 
-class NetworkHessian(Hessian):
-    """The Hessian of L for one MLP at θ; subclasses hold an architecture's derivatives."""
+class NetworkHessian(Operator):
+    """∇²L for one MLP at θ; subclasses hold an architecture's derivatives.
+
+    Nothing is computed before it is asked for: the trace passes over blocks of points, whose
+    operators leave all other points' terms out of the sum (`rows`).
+    """
+
+    # Points × neurons of a block of the trace: larger arrays leave the cache and are paid for in
+    # page faults, so that the cost would no longer be linear in width and n.
+    entries_at_once = 32_768
+    # Whether a point's output depends on all the training set.
+    tied = False
 
     def __init__(
         self,
@@ -37,21 +56,32 @@ class NetworkHessian(Hessian):
         loss: Loss,
         rows: slice = slice(None),
     ):
-        """`theta` in blocks; `rows` leaves only these training points' terms of the sum."""
-        self.model, self.data, self.theta = model, data, theta
-        self.inputs, y = data.x[rows], data.y[rows]
-        self.ones = np.ones((len(y), 1))
-        self.x = np.hstack([self.inputs, self.ones]) if model.bias else self.inputs
+        """`theta` in blocks."""
+        self.model, self.theta, self.data, self.loss = model, theta, data, loss
+        self.inputs, self.y = data.x[rows], data.y[rows]
+        self.ones = np.ones((len(self.y), 1))
         self.last = self.theta[f"W{model.depth}"]
         self.offset = self.theta.get("b_out", 0.0)
-        self.f = self._forward()
-        self.u = loss.slope(self.f, y) / data.n
-        self.w = loss.curvature(self.f, y) / data.n
+        self.samples = data.n
+        self.shapes = {name: block.shape for name, block in theta.items()}
 
-    @property
-    def size(self) -> int:
-        """p, the number of parameters."""
-        return sum(block.size for block in self.theta.values())
+    @cached_property
+    def x(self) -> np.ndarray:
+        """x′."""
+        return np.hstack([self.inputs, self.ones]) if self.model.bias else self.inputs
+
+    @cached_property
+    def f(self) -> np.ndarray:
+        """f(x_i)."""
+        return self._forward()
+
+    @cached_property
+    def u(self) -> np.ndarray:
+        return self.loss.slope(self.f, self.y) / self.data.n
+
+    @cached_property
+    def w(self) -> np.ndarray:
+        return self.loss.curvature(self.f, self.y) / self.data.n
 
     @property
     def first_layer_inputs(self) -> dict[str, np.ndarray]:
@@ -60,14 +90,9 @@ class NetworkHessian(Hessian):
 
     def blocks(self, v: np.ndarray) -> dict[str, np.ndarray]:
         """Views into a vector of R^p, block by block."""
-        views, start = {}, 0
-        for name, block in self.theta.items():
-            views[name] = v[start : start + block.size].reshape(block.shape)
-            start += block.size
-        return views
+        return split(v, self.shapes)
 
-    def as_params(self, v: np.ndarray) -> dict[str, np.ndarray]:
-        """A vector of R^p in the shapes of θ."""
+    def by_name(self, v):
         blocks = self.blocks(v)
         first = blocks.pop("first")
         if not self.model.bias:
@@ -78,20 +103,94 @@ class NetworkHessian(Hessian):
         """σ, σ′ or σ″ ("value", "slope", "curvature") as NumPy, for registered ones too."""
         return np.asarray(getattr(self.model.sigma, derivative)(h))
 
-    def trace(self) -> dict[str, float]:
-        """Tr ∇²L by parameter: Σ_i w_i ‖∇f_i‖² + u_i Tr ∇²f_i."""
-        traces = {name: float(self.w @ square) for name, square in self.squares().items()}
-        for name, laplacian in self.laplacians().items():
-            traces[name] += float(self.u @ laplacian)
+    def closed_form(self):
+        """Tr ∇²L by parameter, summed over blocks of points; infinite where it overflows."""
+        n = self.data.n
+        rows = n if self.tied else max(1, self.entries_at_once // self.model.width)
+        with np.errstate(over="ignore", invalid="ignore"):
+            parts = [self._trace(slice(start, start + rows)) for start in range(0, n, rows)]
+        sums = {name: sum(part[name] for part in parts) for name in parts[0]}
+        return {name: value if np.isfinite(value) else np.inf for name, value in sums.items()}
+
+    def _trace(self, rows: slice) -> dict[str, float]:
+        """Σ_i w_i ‖∇f_i‖² + u_i Tr ∇²f_i over the rows."""
+        block = type(self)(self.model, self.theta, self.data, self.loss, rows)
+        offset = {"b_out": block.ones[:, 0]} if self.model.output_bias else {}
+        squares = block.squares() | offset
+        traces = {name: float(block.w @ square) for name, square in squares.items()}
+        for name, laplacian in block.laplacians().items():
+            traces[name] += float(block.u @ laplacian)
         return traces
+
+    def gauss_newton_diagonal(self):
+        return sum(w * self.vjp(e) ** 2 for w, e in zip(self.w, np.eye(len(self.w)), strict=True))
+
+    def matvec(self, v):
+        return self.product(v, self.w)
+
+    def matmat(self, rows):
+        return np.stack([self.product(row, self.w) for row in rows])
+
+    def residual_matmat(self, rows):
+        return np.stack([self.product(row, np.zeros_like(self.w)) for row in rows])
+
+    def residual_bound(self):
+        return None if self.u.any() else 0.0
+
+    def gauss_newton_gram(self):
+        """√w_i ∇f_i · ∇f_k √w_k."""
+        if self.data.n > self.largest_gram:
+            return super().gauss_newton_gram()
+        root, gram = np.sqrt(self.w), self.gram()
+        gram *= root
+        gram *= root[:, None]
+        return gram
+
+    def lifted(self, c):
+        return self.vjp(np.sqrt(self.w) * c)
+
+    @cached_property
+    def structure(self):
+        params, x = self._params, self.data.x[:1]
+        found = structure_of(jax.make_jaxpr(self._apply)(params, x), params, x)
+        return found if self.model.norm is None else replace(found, units=_DEGENERATE)
+
+    @property
+    def _params(self) -> dict[str, np.ndarray]:
+        return self.by_name(np.concatenate([block.ravel() for block in self.theta.values()]))
+
+    def _apply(self, params: Params, x):
+        # Sim-BN's statistics are those of the whole training set, whatever part is looked at.
+        return self.model.apply(params, x, self.data.x)
+
+    def mean_loss(self):
+        return float(np.mean(self.loss.value(self.f, self.y)))
+
+    def outputs(self, factors=None):
+        return np.asarray(self._apply(self.rescaled(factors or {}), self.data.x))
+
+    def rescaled(self, factors):
+        return {name: value * factors.get(name, 1.0) for name, value in self._params.items()}
 
     @abstractmethod
     def _forward(self) -> np.ndarray:
-        """f(x_i); keeps what the derivatives need."""
+        """f(x_i)."""
+
+    @abstractmethod
+    def gram(self) -> np.ndarray:
+        """∇f_i · ∇f_k, (n, n)."""
+
+    @abstractmethod
+    def vjp(self, u: np.ndarray) -> np.ndarray:
+        """Σ_i u_i ∇f_i."""
+
+    @abstractmethod
+    def product(self, v: np.ndarray, w: np.ndarray) -> np.ndarray:
+        """Σ_i w_i ∇f_i ∇f_iᵀ v + Σ_i u_i ∇²f_i v, with w in place of ℓ″/n."""
 
     @abstractmethod
     def squares(self) -> dict[str, np.ndarray]:
-        """‖∂f_i/∂W‖² for each parameter W, (n,)."""
+        """‖∂f_i/∂W‖² for each parameter W but b_out, (n,)."""
 
     @abstractmethod
     def laplacians(self) -> dict[str, np.ndarray]:

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from flattest.errors import FlattestError, unknown
-from flattest.problem.losses import LOSSES
+from flattest.curvature.inputs import is_named
+from flattest.errors import FlattestError
 from flattest.problem.losses import loss as flattest_loss
 
 # Beyond this many outputs a loss without a closed form would need too large a Hessian.
@@ -36,14 +36,10 @@ class MeanLoss:
 def mean_loss(loss) -> MeanLoss:
     """The loss by name (those of flattest and "cross_entropy"), or from any function of a batch's
     outputs and targets that is the mean of per-sample losses, such as PyTorch's."""
-    if isinstance(loss, str):
-        if loss == "cross_entropy":
-            return _cross_entropy(nn.CrossEntropyLoss())
-        if loss not in LOSSES:
-            raise unknown("loss", loss, [*LOSSES, "cross_entropy"])
+    if is_named(loss):
         return _of_flattest(flattest_loss(loss))
-    if isinstance(loss, tuple(LOSSES.values())):
-        return _of_flattest(loss)
+    if loss == "cross_entropy":
+        return _cross_entropy(nn.CrossEntropyLoss())
     if isinstance(loss, nn.MSELoss | nn.CrossEntropyLoss) and loss.reduction != "mean":
         raise FlattestError(
             f"{type(loss).__name__}(reduction={loss.reduction!r}) is not the mean of its samples' "

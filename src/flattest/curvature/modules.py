@@ -1,54 +1,52 @@
-"""A module with its data and loss, checked, as a float64 copy; the user's stays untouched."""
+"""∇²L of a PyTorch module on its data, on a float64 copy; the user's module stays untouched."""
 
 import copy
 import itertools
 import math
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
+from flattest.curvature.inputs import attempt, batches_of, check_outputs, check_used
 from flattest.curvature.module_losses import MeanLoss, mean_loss
-from flattest.errors import FlattestError, first_line
-from flattest.problem.data import Dataset
+from flattest.curvature.module_squares import add_squares
+from flattest.curvature.operator import Operator
+from flattest.errors import FlattestError
 from flattest.rescaling.modules import structure_of
-from flattest.rescaling.units import Structure
 
-# Values of all layers that one chunk of samples may hold: 256 MB in float64. Derivatives take a
-# small multiple of it.
-MOST_VALUES = 2**25
 _TABLES = (dict, OrderedDict, set)
 Batch = tuple[torch.Tensor, torch.Tensor]
 
 
 @dataclass(eq=False)
-class Problem:
-    """∇²L of `module` (the copy) on the samples in `batches`, batch by batch."""
+class ModuleOperator(Operator):
+    """∇²L of `module`, a copy of the one `given`, on the samples in `batches`, batch by batch."""
 
+    given: nn.Module
     module: nn.Module
     batches: list[Batch]
     loss: MeanLoss
-    parameters: dict[str, nn.Parameter] = field(init=False)
+    # Values of all layers that one chunk of samples may hold: 256 MB in float64. Derivatives take a
+    # small multiple of it.
+    most_values: int = 2**25
+    # Per-sample gradients of a layer held at once: 128 MB in float64, or one sample's where that is
+    # more.
+    most_gradient_entries: int = 2**24
 
     def __post_init__(self):
         named = self.module.named_parameters()
         self.parameters = {name: p for name, p in named if p.requires_grad}
-
-    @property
-    def samples(self) -> int:
-        return sum(len(x) for x, _ in self.batches)
-
-    @property
-    def size(self) -> int:
-        return sum(p.numel() for p in self.parameters.values())
+        self.shapes = {name: p.shape for name, p in self.parameters.items()}
+        self.samples = sum(len(x) for x, _ in self.batches)
 
     @cached_property
-    def structure(self) -> Structure:
+    def structure(self):
         found = structure_of(self.module, self.batches[0][0][:1])
         if len(self.parameters) < len(list(self.module.parameters())):
             sentence = "some parameters are frozen (requires_grad is False)"
@@ -56,7 +54,7 @@ class Problem:
         return found
 
     def chunks(self) -> Iterator[Batch]:
-        rows = max(1, MOST_VALUES // self.structure.entries)
+        rows = max(1, self.most_values // self.structure.entries)
         for x, y in self.batches:
             yield from zip(x.split(rows), y.split(rows), strict=True)
 
@@ -65,12 +63,12 @@ class Problem:
         for x, y in self.chunks():
             yield self.loss.of_batch(self.module(x), y) * (len(x) / self.samples)
 
-    def mean_loss(self) -> float:
-        with torch.no_grad():
-            return float(sum(self.shares()))
+    @torch.no_grad()
+    def mean_loss(self):
+        return float(sum(self.shares()))
 
-    def products(self, rows: np.ndarray) -> np.ndarray:
-        """∇²L applied to each row, by differentiating twice."""
+    def matmat(self, rows):
+        """By differentiating twice."""
         parameters = list(self.parameters.values())
         v = torch.as_tensor(rows, dtype=torch.float64, device=parameters[0].device)
         total = torch.zeros_like(v)
@@ -84,27 +82,48 @@ class Problem:
                 into += torch.cat([part.reshape(-1) for part in parts])
         return total.cpu().numpy()
 
-    def matvec(self, v: np.ndarray) -> np.ndarray:
-        return self.products(v[None])[0]
+    @torch.no_grad()
+    def gauss_newton_diagonal(self):
+        if not self.structure.exact:
+            return np.zeros(self.size)
+        total: dict[nn.Parameter, torch.Tensor] = {}
+        for x, y in self.chunks():
+            add_squares(self.module, x, y, self.loss.factor, total, self.most_gradient_entries)
+        parts = [total[p].reshape(-1).cpu().numpy() for p in self.parameters.values()]
+        return np.concatenate(parts) / self.samples
 
-    def by_name(self, flat: np.ndarray) -> dict[str, np.ndarray]:
-        ends = np.cumsum([p.numel() for p in self.parameters.values()])
-        parts = np.split(flat, ends[:-1])
-        return {
-            name: part.reshape(p.shape)
-            for (name, p), part in zip(self.parameters.items(), parts, strict=True)
-        }
+    @torch.no_grad()
+    def outputs(self, factors=None):
+        module = self.module if factors is None else _scaled(self.module, factors)
+        return np.concatenate([module(x).cpu().numpy() for x, _ in self.chunks()])
+
+    def rescaled(self, factors):
+        return _scaled(self.given, factors)
 
 
-def problem(module: nn.Module, data: Any, loss: Any) -> Problem:
-    """Checks all that is given; raises a sentence where it cannot be measured."""
+@torch.no_grad()
+def _scaled(module: nn.Module, factors: Any) -> nn.Module:
+    """A copy of the module with every weight multiplied by its factor."""
+    scaled = copy.deepcopy(module)
+    for name, parameter in scaled.named_parameters():
+        factor = torch.as_tensor(factors[name], device=parameter.device)
+        parameter.copy_(parameter.double() * factor)
+        parameter.grad = None
+    return scaled
+
+
+def module_operator(module: nn.Module, data: Any, loss: Any, **limits: int) -> ModuleOperator:
+    """Checks all that is given; raises a sentence where it cannot be measured.
+
+    `limits` are the fields of `ModuleOperator` with defaults.
+    """
     _check_module(module)
-    work = _copy(module)
+    work = attempt("The module cannot be copied", _copy, module)
     for layer in work.modules():
         if getattr(layer, "inplace", False):
             setattr(layer, "inplace", False)  # noqa: B010
-    device = next(work.parameters()).device
-    found = Problem(work, _batches(data, work, device), mean_loss(loss))
+    batches = [_batch(x, y, work) for x, y in batches_of(data)]
+    found = ModuleOperator(module, work, batches, mean_loss(loss), **limits)
     with torch.random.fork_rng(devices=[]):
         _check_forward(found)
     return found
@@ -118,11 +137,8 @@ def _copy(module: nn.Module) -> nn.Module:
     for p in module.parameters():
         if type(p) is nn.Parameter:
             memo[id(p)] = nn.Parameter(p.detach().to(torch.float64, copy=True), p.requires_grad)
-    try:
-        work = copy.deepcopy(module, memo)
-        return work if _in_float64(work) else work.double()
-    except Exception as error:  # A module may raise anything here.
-        raise FlattestError(f"The module cannot be copied: {first_line(error)}.") from None
+    work = copy.deepcopy(module, memo)
+    return work if _in_float64(work) else work.double()
 
 
 def _empty_tables(layer: nn.Module) -> dict[int, Any]:
@@ -165,99 +181,49 @@ def _check_layer(name: str, layer: nn.Module) -> None:
         )
 
 
-def _batches(data: Any, module: nn.Module, device: torch.device) -> list[Batch]:
-    if isinstance(data, Dataset):
-        data = (torch.tensor(data.x), torch.tensor(data.y))
-    pairs = [data] if _is_pair(data) else _listed(data)
-    if not pairs or not sum(len(x) for x, _ in pairs):
-        raise FlattestError("The data are empty: they need at least one sample.")
-    return [_batch(x, y, module, device) for x, y in pairs if len(x)]
-
-
-def _is_pair(data: Any) -> bool:
-    return (
-        isinstance(data, list | tuple)
-        and len(data) == 2
-        and all(isinstance(part, torch.Tensor | np.ndarray) for part in data)
-    )
-
-
-def _listed(data: Any) -> list:
-    try:
-        pairs = list(data)
-    except TypeError:
-        raise FlattestError(
-            f"Data are a pair of tensors or a loader of such pairs, not {type(data).__name__}."
-        ) from None
-    if not all(_is_pair(pair) for pair in pairs):
-        raise FlattestError("Every batch must be a pair of tensors: inputs and targets.")
-    return pairs
-
-
-def _batch(x, y, module: nn.Module, device: torch.device) -> Batch:
-    x, y = torch.as_tensor(x), torch.as_tensor(y)
-    if x.dim() == 0 or y.dim() == 0 or len(x) != len(y):
-        raise FlattestError(
-            f"Inputs {tuple(x.shape)} and targets {tuple(y.shape)} must have as many rows each."
-        )
+def _batch(x, y, module: nn.Module) -> Batch:
+    x, y = (t if isinstance(t, torch.Tensor) else torch.tensor(t) for t in (x, y))
     if not x.is_floating_point():
         if not any(isinstance(layer, nn.Embedding | nn.EmbeddingBag) for layer in module.modules()):
             raise FlattestError(f"The inputs are of type {x.dtype}; give them as floating point.")
     elif not _finite(x):
         raise FlattestError("The inputs contain NaN or infinite values; remove those samples.")
-    else:
-        x = x.double()
-    y = y.double() if y.is_floating_point() else y
     if not _finite(y):
         raise FlattestError("The loss is not a finite number: the targets contain NaN or infinity.")
+    device = next(module.parameters()).device
+    x, y = (t.double() if t.is_floating_point() else t for t in (x, y))
     return x.detach().to(device), y.detach().to(device)
 
 
-def _check_forward(found: Problem) -> None:
+def _check_forward(found: ModuleOperator) -> None:
     """One pass over the first batch: deterministic, sample by sample, finite, all weights used."""
     x, y = (part[:8] for part in found.batches[0])
     given = x.clone()
-    try:
-        f = found.module(given)
-        with torch.no_grad():
-            again, alone = found.module(x.clone()), found.module(x[:1].clone())
-    except FlattestError:
-        raise
-    except Exception as error:  # Whatever the user's forward raises on these inputs.
-        raise FlattestError(f"The module fails on these inputs: {first_line(error)}.") from None
-    _check_outputs(f, x)
+    f, again, alone = (
+        attempt("The module fails on these inputs", found.module, rows)
+        for rows in (given, x.clone(), x[:1].clone())
+    )
+    if not isinstance(f, torch.Tensor) or f.dim() == 0 or len(f) != len(x):
+        raise FlattestError("The module must return one tensor with a row for each sample.")
     if not torch.equal(given, x):
         raise FlattestError("The module changes its inputs in place; let it work on a copy.")
-    if not torch.equal(f, again):
+    if _finite(f) and not torch.equal(f, again):
         raise FlattestError(
             "The module gives other outputs each time for the same inputs; make it deterministic."
         )
-    if not torch.allclose(f[:1], alone, rtol=1e-8, atol=1e-10):
-        raise FlattestError(
-            "The module's output for a sample depends on the rest of its batch; ∇²L is then not "
-            "defined sample by sample."
-        )
-    value = _check_loss(found.loss, f, y)
-    _check_used(value, found.parameters)
-
-
-def _check_outputs(f: Any, x: torch.Tensor) -> None:
-    if not isinstance(f, torch.Tensor) or f.dim() == 0 or len(f) != len(x):
-        raise FlattestError("The module must return one tensor with a row for each sample.")
-    if not _finite(f):
-        raise FlattestError("The module's outputs are not finite.")
+    check_outputs("module", _finite(f), torch.allclose(f[:1], alone, rtol=1e-8, atol=1e-10))
+    _check_used(_check_loss(found.loss, f, y), found.parameters)
 
 
 def _check_loss(loss: MeanLoss, f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """L of the batch, which is to be the mean over its samples."""
+    shapes = f"outputs {tuple(f.shape)} and targets {tuple(y.shape)}"
+    value = attempt(f"The loss fails on {shapes}", loss.of_batch, f, y)
     alone = f.detach()
-    try:
-        value = loss.of_batch(f, y)
-        each = [loss.of_batch(alone[i : i + 1], y[i : i + 1]).item() for i in range(len(f))]
-    except FlattestError:
-        raise
-    except Exception as error:  # Whatever the user's loss raises.
-        shapes = f"outputs {tuple(f.shape)} and targets {tuple(y.shape)}"
-        raise FlattestError(f"The loss fails on {shapes}: {first_line(error)}.") from None
+    each = [
+        attempt(f"The loss fails on {shapes}", lambda i: loss.of_batch(*i).item(), i)
+        for i in zip(alone.split(1), y.split(1), strict=True)
+    ]
     scalar = value.dim() == 0
     if scalar and not all(map(math.isfinite, [value.item(), *each])):
         raise FlattestError("The loss is not a finite number on every sample.")
@@ -273,16 +239,10 @@ def _check_loss(loss: MeanLoss, f: torch.Tensor, y: torch.Tensor) -> torch.Tenso
 def _check_used(value: torch.Tensor, parameters: dict[str, nn.Parameter]) -> None:
     if not value.requires_grad:
         raise FlattestError("The loss does not depend on the module's parameters.")
-    try:
-        gradients = torch.autograd.grad(value, list(parameters.values()), allow_unused=True)
-    except RuntimeError as error:
-        raise FlattestError(f"The module cannot be differentiated: {first_line(error)}.") from None
-    unused = [name for name, g in zip(parameters, gradients, strict=True) if g is None]
-    if unused:
-        raise FlattestError(
-            f"The outputs do not depend on {', '.join(unused)}; delete unused parameters or freeze "
-            "them with requires_grad_(False)."
-        )
+    gradient = partial(torch.autograd.grad, allow_unused=True)
+    found = attempt("The module cannot be differentiated", gradient, value, [*parameters.values()])
+    unused = [name for name, g in zip(parameters, found, strict=True) if g is None]
+    check_used(unused, "delete unused parameters or freeze them with requires_grad_(False)")
 
 
 def _finite(values: torch.Tensor) -> bool:

@@ -6,6 +6,7 @@ points, and has c = W2 ⊙ γ; Sim-LN divides by ν = max(‖r‖, ε) and has c
 where ε is the larger), so that products with ∇²L are the same code.
 """
 
+from abc import abstractmethod
 from functools import cached_property
 
 import numpy as np
@@ -16,23 +17,34 @@ from flattest.curvature.mlp import NetworkHessian, row_dots
 class NormalizedHessian(NetworkHessian):
     """What Sim-BN and Sim-LN share: the tangent of the backward pass."""
 
-    nu: np.ndarray
+    @property
+    @abstractmethod
+    def nu(self) -> np.ndarray:
+        """ν, shaped to divide r."""
+
+    @cached_property
+    def h(self) -> np.ndarray:
+        return self.x @ self.theta["first"].T
+
+    @cached_property
+    def r(self) -> np.ndarray:
+        return self.sigma("value", self.h)
+
+    @cached_property
+    def normal(self) -> np.ndarray:
+        """u = r/ν."""
+        return self.r / self.nu
+
+    @cached_property
+    def c(self) -> np.ndarray:
+        return self.last * self.theta.get("gamma", 1.0)
 
     def _forward(self):
-        self.h = self.x @ self.theta["first"].T
-        self.r = self.sigma("value", self.h)
-        self.nu = self._scale()
-        self.normal = self.r / self.nu
-        self.c = self.last * self.theta.get("gamma", 1.0)
         return self.normal @ self.c + self.offset
 
-    def _scale(self) -> np.ndarray:
-        """ν, shaped to divide r."""
-        raise NotImplementedError
-
+    @abstractmethod
     def _inner(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """⟨a, b⟩ of ∂ν = ⟨u, ∂r⟩, shaped like ν."""
-        raise NotImplementedError
 
     @cached_property
     def slope(self) -> np.ndarray:
@@ -48,18 +60,13 @@ class NormalizedHessian(NetworkHessian):
         return (g - self.normal * self._inner(self.normal, g)) / self.nu
 
     def vjp(self, u):
-        out = np.empty(self.size)
-        self._write_gradient(out, self._through_scale(np.outer(u, self.c)), u @ self.normal)
-        if self.model.output_bias:
-            self.blocks(out)["b_out"][...] = u.sum()
-        return out
+        by_h, by_c = self._through_scale(np.outer(u, self.c)) * self.slope, u @ self.normal
+        return self._flat(by_h, by_c * self.theta.get("gamma", 1.0), by_c * self.last, u.sum())
 
-    def _write_gradient(self, out, by_r, by_c) -> None:
-        grads = self.blocks(out)
-        np.matmul((by_r * self.slope).T, self.x, out=grads["first"])
-        grads["W2"][:] = by_c * self.theta.get("gamma", 1.0)
-        if "gamma" in grads:
-            grads["gamma"][:] = by_c * self.last
+    def _flat(self, by_h, by_W2, by_gamma, by_offset) -> np.ndarray:
+        """A gradient's blocks in one vector."""
+        blocks = {"first": by_h.T @ self.x, "gamma": by_gamma, "W2": by_W2, "b_out": by_offset}
+        return np.concatenate([np.ravel(blocks[name]) for name in self.theta])
 
     def product(self, v, w):
         # R-operator (Pearlmutter 1994): R{·} is the derivative of · in direction v.
@@ -79,15 +86,8 @@ class NormalizedHessian(NetworkHessian):
         Rby_h = Rby_r * self.slope
         if self.curvature is not None:
             Rby_h += by_r * self.curvature * Rh
-        out = np.empty(self.size)
-        grads = self.blocks(out)
-        np.matmul(Rby_h.T, self.x, out=grads["first"])
-        grads["W2"][:] = Rby_c * gamma + by_c * Rgamma
-        if "gamma" in grads:
-            grads["gamma"][:] = Rby_c * self.last + by_c * direction["W2"]
-        if self.model.output_bias:
-            grads["b_out"][...] = Ru.sum()
-        return out
+        by_gamma = Rby_c * self.last + by_c * direction["W2"]
+        return self._flat(Rby_h, Rby_c * gamma + by_c * Rgamma, by_gamma, Ru.sum())
 
     @cached_property
     def _at_rest(self):
@@ -102,10 +102,17 @@ class SimLNHessian(NormalizedHessian):
     ∂f/∂r_j = (W2_j − κ f₀ u_j)/ν  and  ∂²f/∂r_j² = κ (3 f₀ u_j² − 2 W2_j u_j − f₀)/ν².
     """
 
-    def _scale(self):
-        square = row_dots(self.r, self.r)
-        self.kappa = (square > self.model.epsilon**2)[:, None]
-        return np.where(self.kappa, np.sqrt(square)[:, None], self.model.epsilon)
+    @cached_property
+    def _square(self) -> np.ndarray:
+        return row_dots(self.r, self.r)[:, None]
+
+    @cached_property
+    def kappa(self) -> np.ndarray:
+        return self._square > self.model.epsilon**2
+
+    @cached_property
+    def nu(self):
+        return np.where(self.kappa, np.sqrt(self._square), self.model.epsilon)
 
     def _inner(self, a, b):
         return row_dots(a, b)[:, None] * self.kappa
@@ -120,10 +127,7 @@ class SimLNHessian(NormalizedHessian):
         squares = {
             name: delta_square * row_dots(x, x) for name, x in self.first_layer_inputs.items()
         }
-        squares["W2"] = row_dots(self.normal, self.normal)
-        if self.model.output_bias:
-            squares["b_out"] = self.ones[:, 0]
-        return squares
+        return squares | {"W2": row_dots(self.normal, self.normal)}
 
     def laplacians(self):
         f0 = (self.f - self.offset)[:, None]
@@ -149,7 +153,10 @@ class SimBNHessian(NormalizedHessian):
     A neuron that is 0 on all the training set has s_j = 1 and u_j = 0.
     """
 
-    def _scale(self):
+    tied = True
+
+    @cached_property
+    def nu(self):
         square = np.einsum("ij,ij->j", self.r, self.r) / self.data.n
         return np.where(square == 0, 1.0, np.sqrt(square))
 
@@ -173,10 +180,7 @@ class SimBNHessian(NormalizedHessian):
     def squares(self):
         squares = {name: self._first_square(x) for name, x in self.first_layer_inputs.items()}
         u2 = self.normal**2
-        squares |= {"gamma": u2 @ self.last**2, "W2": u2 @ self.theta["gamma"] ** 2}
-        if self.model.output_bias:
-            squares["b_out"] = self.ones[:, 0]
-        return squares
+        return squares | {"gamma": u2 @ self.last**2, "W2": u2 @ self.theta["gamma"] ** 2}
 
     def _first_square(self, x):
         v = self._shares(x)

@@ -1,25 +1,31 @@
-"""∇²L at θ on a training set, as an operator.
+"""∇²L at θ on a training set, as an operator: what every measure is a function of.
 
-With u_i = ℓ′(f_i)/n and w_i = ℓ″(f_i)/n,  ∇²L = Σ_i w_i ∇f_i ∇f_iᵀ + Σ_i u_i ∇²f_i.
-The first sum is the Gauss–Newton part; the second, the residual part, vanishes at interpolators.
+L = (1/n) Σ_i ℓ(f_i, y_i). With one output, u_i = ℓ′(f_i)/n and w_i = ℓ″(f_i)/n,
+∇²L = Σ_i w_i ∇f_i ∇f_iᵀ + Σ_i u_i ∇²f_i; with several, J_iᵀ (∇²_f ℓ_i/n) J_i stands in the first
+sum. That is the Gauss–Newton part G; the second, the residual part E, vanishes at interpolators.
+
+Three makers: closed forms for our MLPs (`mlp`), JAX functions (`functions`) and PyTorch modules
+(`modules`).
 """
 
+import math
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from flattest.problem.data import Dataset
 from flattest.problem.randomness import generator
-
-# Beyond this many points the n × n Gram matrix costs more than it saves.
-LARGEST_GRAM = 1000
+from flattest.rescaling.units import Structure
 
 # glibc hands memory beyond a threshold back at every free, and faulting it in again costs more than
 # the arithmetic on arrays of a few hundred KB. A freed block of 16 MB, never touched, raises that
 # threshold for the process (mallopt(3), M_MMAP_THRESHOLD): a third of the Gram route's time.
 np.empty(2_000_000)
+
+ROWS_AT_ONCE = 32
+"""Vectors that ∇²L is applied to together."""
 
 
 @lru_cache(maxsize=4)
@@ -30,56 +36,89 @@ def probe(size: int) -> np.ndarray:
     return drawn
 
 
-class Hessian(ABC):
-    """What the measures ask of a network: f, u and w at θ, and products with the two parts."""
+def split(v: np.ndarray, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
+    """Views into a vector, one of each shape, one after another."""
+    views, start = {}, 0
+    for name, shape in shapes.items():
+        end = start + math.prod(shape)
+        views[name] = v[start:end].reshape(shape)
+        start = end
+    return views
 
-    data: Dataset
-    f: np.ndarray
-    u: np.ndarray
-    w: np.ndarray
+
+class Operator(ABC):
+    """∇²L = G + E. Operators that do not split G off have G = 0, E = ∇²L and no Gram matrix.
+
+    Vectors of R^p hold the parameters of `shapes` one after another.
+    """
+
+    shapes: Mapping[str, tuple[int, ...]]
+    samples: int
+    # Beyond this many rows the Gram matrix costs more than it saves.
+    largest_gram: int = 1000
 
     @property
     @abstractmethod
+    def structure(self) -> Structure:
+        """Whether ∇²L's diagonal is that of its Gauss–Newton part, and which units rescale."""
+
+    @property
     def size(self) -> int:
         """p, the number of parameters."""
+        return sum(map(math.prod, self.shapes.values()))
 
-    @abstractmethod
-    def as_params(self, v: np.ndarray) -> dict[str, Any]:
+    def by_name(self, v: np.ndarray) -> dict[str, np.ndarray]:
+        """A vector of R^p by parameter."""
+        return split(v, self.shapes)
+
+    def as_params(self, v: np.ndarray) -> Any:
         """A vector of R^p in the shapes of θ."""
-
-    @property
-    def affords_gram(self) -> bool:
-        """Whether `gram` is worth its cost."""
-        return self.data.n <= LARGEST_GRAM
+        return self.by_name(v)
 
     @abstractmethod
-    def gram(self) -> np.ndarray:
-        """∇f_i · ∇f_k, (n, n)."""
-
-    @abstractmethod
-    def vjp(self, u: np.ndarray) -> np.ndarray:
-        """Σ_i u_i ∇f_i."""
-
-    @abstractmethod
-    def product(self, v: np.ndarray, w: np.ndarray) -> np.ndarray:
-        """Σ_i w_i ∇f_i ∇f_iᵀ v + Σ_i u_i ∇²f_i v, with w in place of ℓ″/n."""
+    def matmat(self, rows: np.ndarray) -> np.ndarray:
+        """∇²L applied to each row."""
 
     def matvec(self, v: np.ndarray) -> np.ndarray:
         """∇²L v."""
-        return self.product(v, self.w)
+        return self.matmat(v[None])[0]
 
-    def residual_matvec(self, v: np.ndarray) -> np.ndarray:
-        """Σ_i u_i ∇²f_i v."""
-        return self.product(v, np.zeros_like(self.w))
+    @abstractmethod
+    def gauss_newton_diagonal(self) -> np.ndarray:
+        """The diagonal of G, which is all of ∇²L's where `structure.exact`."""
+
+    def residual_matmat(self, rows: np.ndarray) -> np.ndarray:
+        """E applied to each row."""
+        return self.matmat(rows)
 
     def residual_bound(self) -> float | None:
-        """An upper bound of ‖E‖, E = Σ_i u_i ∇²f_i, where one costs less than a product."""
-        return None if self.u.any() else 0.0
+        """An upper bound of ‖E‖ where one costs less than a product."""
+        return None
 
     def residual_size(self) -> float:
         """‖Ez‖ for a normal z: of the order of ‖E‖_F ≥ ‖E‖."""
-        return float(np.linalg.norm(self.residual_matvec(probe(self.size))))
+        return float(np.linalg.norm(self.residual_matmat(probe(self.size)[None])))
 
-    def matmat(self, rows: np.ndarray) -> np.ndarray:
-        """∇²L applied to each row."""
-        return np.stack([self.matvec(row) for row in rows])
+    def gauss_newton_gram(self) -> np.ndarray:
+        """A Aᵀ for G = Aᵀ A; empty where that matrix is not worth its cost."""
+        return np.empty((0, 0))
+
+    def lifted(self, c: np.ndarray) -> np.ndarray:
+        """Aᵀ c."""
+        raise NotImplementedError
+
+    def closed_form(self) -> dict[str, float] | None:
+        """Tr ∇²L by parameter, where a formula gives it sooner than the diagonal does."""
+        return None
+
+    @abstractmethod
+    def mean_loss(self) -> float:
+        """L(θ)."""
+
+    @abstractmethod
+    def outputs(self, factors: Mapping[str, np.ndarray] | None = None) -> np.ndarray:
+        """f on all the data, (n, …), with every parameter multiplied by its factor."""
+
+    @abstractmethod
+    def rescaled(self, factors: Mapping[str, np.ndarray]) -> Any:
+        """The network as it was given, with every parameter multiplied by its factor."""

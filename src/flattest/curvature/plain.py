@@ -15,13 +15,27 @@ from flattest.curvature.mlp import NetworkHessian, row_dots
 class PlainHessian(NetworkHessian):
     """Lists are indexed by hidden layer: position 0 is layer 1."""
 
-    def _forward(self):
-        hidden = [self.theta[f"W{layer}"] for layer in range(2, self.model.depth)]
-        self.weights = [self.theta["first"], *hidden]
-        self.h, self.z = [], [self.x]
+    @cached_property
+    def weights(self) -> list[np.ndarray]:
+        return [self.theta["first"], *(self.theta[f"W{l}"] for l in range(2, self.model.depth))]
+
+    @cached_property
+    def _layers(self) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        h, z = [], [self.x]
         for W in self.weights:
-            self.h.append(self.z[-1] @ W.T)
-            self.z.append(self.sigma("value", self.h[-1]))
+            h.append(z[-1] @ W.T)
+            z.append(self.sigma("value", h[-1]))
+        return h, z
+
+    @property
+    def h(self) -> list[np.ndarray]:
+        return self._layers[0]
+
+    @property
+    def z(self) -> list[np.ndarray]:
+        return self._layers[1]
+
+    def _forward(self):
         return self.z[-1] @ self.last + self.offset
 
     @cached_property
@@ -54,10 +68,7 @@ class PlainHessian(NetworkHessian):
         squares = {name: delta[0] * row_dots(x, x) for name, x in self.first_layer_inputs.items()}
         for layer, (d, z) in enumerate(zip(delta[1:], self.z[1:-1], strict=True), start=2):
             squares[f"W{layer}"] = d * row_dots(z, z)
-        squares[f"W{self.model.depth}"] = row_dots(self.z[-1], self.z[-1])
-        if self.model.output_bias:
-            squares["b_out"] = self.ones[:, 0]
-        return squares
+        return squares | {f"W{self.model.depth}": row_dots(self.z[-1], self.z[-1])}
 
     def laplacians(self):
         if not self.bends:
@@ -95,11 +106,19 @@ class PlainHessian(NetworkHessian):
         return gram
 
     def vjp(self, u):
+        return self._pulled_back(u, self.deltas, self.z)
+
+    def gauss_newton_diagonal(self):
+        # Per sample, the squared gradient in W_l is (δ_l ⊙ δ_l)(z_{l−1} ⊙ z_{l−1})ᵀ.
+        return self._pulled_back(self.w, [d**2 for d in self.deltas], [z**2 for z in self.z])
+
+    def _pulled_back(self, u, deltas, zs) -> np.ndarray:
+        """Σ_i u_i (δ_l z_{l−1}ᵀ), layer by layer."""
         out = np.empty(self.size)
         grads = self.blocks(out)
-        for name, delta, z in zip(self.theta, self.deltas, self.z[:-1], strict=False):
+        for name, delta, z in zip(self.theta, deltas, zs[:-1], strict=False):
             np.matmul(delta.T, u[:, None] * z, out=grads[name])
-        grads[f"W{self.model.depth}"][:] = u @ self.z[-1]
+        grads[f"W{self.model.depth}"][:] = u @ zs[-1]
         if self.model.output_bias:
             grads["b_out"][...] = u.sum()
         return out

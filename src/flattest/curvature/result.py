@@ -1,5 +1,6 @@
-"""What a measure returns."""
+"""What measures of ∇²L return."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -7,12 +8,12 @@ import numpy as np
 
 
 @dataclass(frozen=True)
-class Measure:
+class Quantity:
     """A number with the way it was found.
 
     `stderr` is 0 for exact routes. `per_layer` splits the value by parameter name (it sums to the
-    value; empty where the measure has no such split). `residual` is ‖Hv − λv‖ / |λ| for
-    eigenvalues and 0 for the rest.
+    value; empty where there is no such split). `residual` is ‖Hv − λv‖ / |λ| for eigenvalues and 0
+    for the rest.
     """
 
     value: float
@@ -31,6 +32,24 @@ class Measure:
 
 
 @dataclass(frozen=True)
+class Diagonal:
+    """The diagonal of ∇²L by parameter, how it was found, and the standard error of its sum."""
+
+    entries: Mapping[str, np.ndarray]
+    route: str
+    stderr: float = 0.0
+
+    @property
+    def per_layer(self) -> dict[str, float]:
+        return {name: float(np.sum(entries)) for name, entries in self.entries.items()}
+
+    @property
+    def trace(self) -> Quantity:
+        per_layer = self.per_layer
+        return Quantity(sum(per_layer.values()), self.route, self.stderr, per_layer)
+
+
+@dataclass(frozen=True)
 class Eigenpairs:
     """The largest eigenvalues, in descending order, with unit eigenvectors shaped like θ.
 
@@ -40,6 +59,6 @@ class Eigenpairs:
     """
 
     values: np.ndarray
-    vectors: list[dict[str, Any]]
+    vectors: list[Any]
     residuals: np.ndarray
     route: str

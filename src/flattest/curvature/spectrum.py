@@ -4,6 +4,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from flattest.curvature import lanczos
+from flattest.curvature.operator import Operator
+from flattest.errors import FlattestError
+from flattest.problem.randomness import generator
+
 
 @dataclass(frozen=True)
 class SpectralDensity:
@@ -25,3 +30,20 @@ class SpectralDensity:
         distance = (np.asarray(grid, float)[:, None] - self.nodes.ravel()) / width
         bumps = np.exp(-0.5 * distance**2) / (width * np.sqrt(2 * np.pi))
         return bumps @ self.weights.ravel() / len(self.nodes)
+
+
+def spectrum(op: Operator, probes: int = 8, steps: int = 64, seed: int = 0) -> SpectralDensity:
+    """The density of ∇²L's eigenvalues (Ubaru et al. 2017): `probes` random signs, `steps`
+    products with each."""
+    if probes < 1 or steps < 1:
+        raise FlattestError(f"probes and steps must be ≥ 1, not {probes} and {steps}.")
+    rng = generator(seed, "sharpness/spectrum")
+    rows = [
+        lanczos.quadrature(op.matvec, rng.choice([-1.0, 1.0], op.size), steps, rng)
+        for _ in range(probes)
+    ]
+    longest = max(len(nodes) for nodes, _ in rows)
+    # Rows that ended early are padded with their last node, with weight 0.
+    nodes = np.array([np.pad(row, (0, longest - len(row)), mode="edge") for row, _ in rows])
+    weights = np.array([np.pad(row, (0, longest - len(row))) for _, row in rows])
+    return SpectralDensity(nodes, weights, op.size)

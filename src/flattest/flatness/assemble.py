@@ -1,91 +1,116 @@
-"""From the diagonal of ∇²L and the units that can be rescaled to a measurement."""
+"""From ∇²L and the units that can be rescaled to a measurement, whatever the network is made of."""
 
-from dataclasses import dataclass
+import time
+from typing import Any
 
 import numpy as np
 
-from flattest.curvature import lanczos
-from flattest.curvature.diagonal import Diagonal
-from flattest.curvature.result import Measure
+from flattest.curvature.diagonal import MOST_COLUMNS, diagonal
+from flattest.curvature.eigenvalues import DeadNetwork, top_eigenvalue
+from flattest.curvature.operator import Operator
+from flattest.curvature.result import Diagonal, Quantity
 from flattest.flatness.bounds import Bound
 from flattest.flatness.measurement import Layer, Measurement
+from flattest.problem.randomness import generator
 from flattest.rescaling.units import Flattest, Unbounded, Units, flattest
 
-
-@dataclass(frozen=True)
-class Size:
-    parameters: int
-    samples: int
-    mean_loss: float
+# Rescaling may change outputs by what changing every weight by this part of itself would. Against
+# the outputs themselves, rounding errors could be large: terms may cancel, in a network of output
+# 0 all of them.
+_ALIKE = 1e-6
 
 
 def assemble(
-    diagonal: Diagonal,
-    units: Units | str,
-    top: Measure,
-    size: Size,
-    notes: tuple[str, ...],
+    op: Operator,
+    start: float,
+    tol: float,
     bound: Bound | None = None,
-) -> tuple[Measurement, Flattest | None]:
-    """The measurement but for its seconds and rescaled network, and the rescaling.
-
-    `units` is a sentence where the rescalings are not known.
-    """
-    answer = least_trace(diagonal, units)
-    least = None if isinstance(answer, str) else answer
-    if least is None:
-        notes = (*notes, f"no least trace: {answer}")
-    elif isinstance(units, Units) and not units.components().any():
-        notes = (*notes, "no unit can be rescaled without changing the function")
-    elif least.attained > least.value * (1 + 1e-9):
-        limit = "the least trace is approached, not attained; the rescaled network has"
-        notes = (*notes, f"{limit} {least.attained:.8g}")
-    found = Measurement(
-        trace=diagonal.trace,
-        stderr=diagonal.stderr,
-        least=least.value if least else None,
-        least_lower_bound=least.lower_bound if least else None,
+    most_columns: int = MOST_COLUMNS,
+    **budget: Any,
+) -> Measurement:
+    """All that is reported of a network. `start` is when measuring began (`time.perf_counter`);
+    `budget`: rtol, most_products and seed of an estimated trace."""
+    top = _top_eigenvalue(op, tol)
+    found = _diagonal(op, most_columns, budget)
+    trace, least = found.trace, _least_trace(op, found)
+    flat = None if isinstance(least, str) else least
+    return Measurement(
+        trace=trace.value,
+        stderr=trace.stderr,
+        least=flat.value if flat else None,
+        least_lower_bound=flat.lower_bound if flat else None,
         top_eigenvalue=top.value,
         residual=top.residual,
         layers={
-            name: Layer(value, least.per_layer[name] if least else None)
-            for name, value in diagonal.per_layer.items()
+            name: Layer(value, flat.per_layer[name] if flat else None)
+            for name, value in trace.per_layer.items()
         },
-        method=diagonal.method,
-        parameters=size.parameters,
-        samples=size.samples,
-        mean_loss=size.mean_loss,
-        seconds=0.0,
+        method=found.route,
+        parameters=op.size,
+        samples=op.samples,
+        mean_loss=op.mean_loss(),
         bound=bound.value if bound else None,
         bound_reference=bound.reference if bound else "",
-        notes=notes,
+        notes=(*op.structure.notes, *_notes(op.structure.units, least)),
+        rescaled=op.rescaled(flat.factors) if flat else None,
+        seconds=time.perf_counter() - start,
     )
-    return found, least
 
 
-def least_trace(diagonal: Diagonal, units: Units | str) -> Flattest | str:
+def _top_eigenvalue(op: Operator, tol: float) -> Quantity:
+    try:
+        return top_eigenvalue(op, tol)
+    except DeadNetwork:
+        return Quantity(0.0, "∇²L is 0")
+
+
+def _diagonal(op: Operator, most_columns: int, budget: dict[str, Any]) -> Diagonal:
+    """A closed form gives the trace layer by layer, but not entry by entry: it is taken where the
+    diagonal would be an estimate."""
+    closed = None
+    if not op.structure.exact and op.size > most_columns:
+        closed = op.closed_form()
+    if closed is None:
+        return diagonal(op, **budget, most_columns=most_columns)
+    return Diagonal({name: np.array(v) for name, v in closed.items()}, "exact: closed form")
+
+
+def _least_trace(op: Operator, diagonal: Diagonal) -> Flattest | str:
     """The least trace over rescalings, or the reason why there is none."""
+    units = op.structure.units
     if isinstance(units, str):
         return units
     if diagonal.stderr > 0:
         return "the diagonal of ∇²L is only estimated"
+    if sum(map(np.size, diagonal.entries.values())) < op.size:
+        return "∇²L is known by layer, not by entry"
     try:
-        return flattest(units, diagonal.entries)
+        found = flattest(units, diagonal.entries)
     except Unbounded:
         return (
             "weights that rescalings change have negative diagonal entries in ∇²L, so that the "
             "trace need not be bounded below; train further"
         )
+    if not _keeps_outputs(op, found.factors):
+        return "the rescalings found in the network change its outputs on these data"
+    return found
 
 
-def top_eigenvalue(matvec, size: int, tol: float, rng: np.random.Generator) -> Measure:
-    """λ_max by Lanczos; `residual` is ‖Hv − λv‖ / |λ|, from one more product."""
-    probe = rng.normal(size=size)
-    if not matvec(probe).any():
-        return Measure(0.0, "∇²L is 0")
-    _, vectors = lanczos.top_eigenpairs(matvec, probe, 1, tol, rng)
-    v = vectors[0]
-    product = matvec(v)
-    value = float(v @ product)
-    residual = float(np.linalg.norm(product - value * v) / (abs(value) or 1.0))
-    return Measure(value, "lanczos", residual=residual)
+def _keeps_outputs(op: Operator, factors: dict[str, np.ndarray]) -> bool:
+    """Whether f is the same on all the data with every weight multiplied by its factor."""
+    rng = generator(0, "measure/alike")
+    near = {name: 1 + _ALIKE * rng.normal(size=np.shape(f)) for name, f in factors.items()}
+    f = op.outputs()
+    moved, allowed = (np.abs(op.outputs(by) - f).max() for by in (factors, near))
+    return bool(moved <= allowed)
+
+
+def _notes(units: Units | str, least: Flattest | str) -> list[str]:
+    if isinstance(least, str):
+        return [f"no least trace: {least}"]
+    if isinstance(units, Units) and not units.components().any():
+        return ["no unit can be rescaled without changing the function"]
+    if least.attained > least.value * (1 + 1e-9):
+        limit = "the least trace is approached, not attained; the rescaled network has"
+        return [f"{limit} {least.attained:.8g}"]
+    return []

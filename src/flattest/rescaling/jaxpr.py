@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
@@ -48,9 +47,8 @@ class Hidden:
     depends: frozenset[str]
 
 
-def structure_of(function: Callable, leaves: dict[str, Any], x) -> Structure:
-    """Walks the jaxpr of `function(leaves, x)` for x, a batch of one."""
-    jaxpr = jax.make_jaxpr(function)(leaves, x)
+def structure_of(jaxpr: core.ClosedJaxpr, leaves: dict[str, Any], x) -> Structure:
+    """Walks the jaxpr of a function of `leaves` and x, a batch of one."""
     walk = _Walk(leaves)
     # A dict's leaves come in the order of its sorted keys.
     names = sorted(leaves)
@@ -66,6 +64,14 @@ def structure_of(function: Callable, leaves: dict[str, Any], x) -> Structure:
         ends = walk.targets[name], walk.sources[name]
         walk.units.ends[name] = Ends(*(end.reshape(np.shape(leaves[name])) for end in ends))
     return Structure(walk.units, exact=not walk.reason, reason=walk.reason)
+
+
+def unused(jaxpr: core.ClosedJaxpr, leaves: dict[str, Any]) -> list[str]:
+    """The leaves that no equation takes."""
+    taken = {id(atom) for equation in jaxpr.eqns for atom in equation.invars}
+    taken |= {id(atom) for atom in jaxpr.jaxpr.outvars}
+    named = zip(sorted(leaves), jaxpr.jaxpr.invars, strict=False)
+    return [name for name, variable in named if id(variable) not in taken]
 
 
 @dataclass

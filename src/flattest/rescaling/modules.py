@@ -1,7 +1,7 @@
 """What a module computes, read from its torch.fx graph: is f affine in every single weight on each
 linear piece, and which hidden units can be rescaled?
 
-The graph is walked with arrays of unit numbers (see `measure.units`) in place of values, for one
+The graph is walked with arrays of unit numbers (see `units`) in place of values, for one
 sample: shape operations are simply applied to them.
 """
 
