@@ -27,7 +27,9 @@ from flattest.report.figure import save
 from flattest.runs.results import how_to_run, results
 from flattest.runs.store import Store
 
-Out = Annotated[Path, tyro.conf.arg(metavar="DIR", help="Where the figures go, a folder a paper.")]
+Out = Annotated[
+    Path, tyro.conf.arg(metavar="DIR", help="Where the figures go, a folder per paper.")
+]
 
 
 def command(
