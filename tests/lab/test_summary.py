@@ -52,8 +52,8 @@ def test_experiments_without_runs_are_left_out(tmp_path):
     assert summarize([experiment("wen2023/fig1b")], "quick", store) == []
 
 
-def test_a_task_with_measures_of_its_own_gets_a_table_of_its_own(tmp_path):
-    """The first has a row for each experiment, the second one experiment, told downwards."""
+def test_a_task_with_columns_of_its_own_gets_a_table_of_its_own(tmp_path):
+    """The first has a row for each experiment, the second one experiment, read downwards."""
     store = store_with(tmp_path, [0.0])
     finish(store, experiment("wen2023/fig4a"), {"test_error": np.zeros(20)})
     scaling = experiment("vardhan2026/scaling-relu")

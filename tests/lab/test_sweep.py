@@ -46,8 +46,8 @@ def test_the_values_of_an_axis_increase_in_whatever_order_they_are_said():
 @pytest.mark.parametrize(
     "text", ["n", "n=", "n=9:3", "n=-1,2", "n=1:2:3:4", "n=5:inf", "n=5:9:nan"]
 )
-def test_what_is_no_range_is_refused(text):
-    with pytest.raises(FlattestError, match="is no axis"):
+def test_what_is_not_a_range_is_refused(text):
+    with pytest.raises(FlattestError, match="is not an axis"):
         axis(text)
 
 
@@ -92,7 +92,7 @@ def test_the_command_takes_one_setting_after_each_over(over, sentence, tmp_path,
 
 @pytest.mark.parametrize("command", ["judge", "sweep"])
 def test_runs_that_fail_are_not_passed_over(command, tmp_path, capsys, monkeypatch):
-    def execute(self, seed, claim):
+    def execute(self, seed, place):
         raise FlattestError("The lamp is out.")
 
     monkeypatch.setattr(Training, "execute", execute)

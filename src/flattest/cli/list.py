@@ -1,4 +1,4 @@
-"""List the experiments: one for each figure panel or table, with the paper's statement.
+"""List the experiments: one for each figure panel or table, with what the paper states.
 
 Examples:
 

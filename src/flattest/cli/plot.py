@@ -24,7 +24,7 @@ from flattest.cli._options import (
 from flattest.errors import FlattestError
 
 Out = Annotated[
-    Path, tyro.conf.arg(metavar="DIR", help="The folder for the figures, one per paper.")
+    Path, tyro.conf.arg(metavar="DIR", help="Where the figures go, a folder per paper.")
 ]
 
 

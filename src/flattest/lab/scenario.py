@@ -227,7 +227,7 @@ def _missing(results: Sequence[Run], generalizes: float, reached: Reach) -> str:
     if max(r["test_error"].item() for r in results) > generalizes:
         return (
             "A network as flat as that generalizes badly, but it is not certified to be a flattest "
-            "one; a search of more `steps` that stays there would tell."
+            "one; a search of more `steps` that stays there would settle it."
         )
     return ""
 
@@ -243,13 +243,13 @@ def _goal(result: Run, reached: Reach) -> str:
     if np.isfinite(bound := result["bound"].item()):
         ratio = result["sharpness"].item() / bound
         if not reached.ratio > 1:
-            return f"{ratio:.3g} times the certified least; more `steps` would tell."
+            return f"{ratio:.3g} times the certified least; more `steps` would settle it."
         goal = f"{reached.ratio:.3g} instead of {ratio:.3g} times the certified least"
     elif np.isfinite(reached.sharpness):
         goal = f"sharpness {reached.sharpness:.4g}"
     else:
         return "no bound is known, so the challenge must be on the setup's own data and network."
-    return f"the algorithm shows that {goal} can be had; more `steps` would tell."
+    return f"the algorithm shows that {goal} can be had; more `steps` would settle it."
 
 
 def _search_sentence(results: Sequence[Run]) -> str:

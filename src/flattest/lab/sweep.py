@@ -74,7 +74,7 @@ def axis(text: str) -> Axis:
         count = round(numbers[2]) if len(numbers) == 3 else 6
         numbers = np.geomspace(numbers[0], numbers[1], max(2, count)).tolist()
     elif ":" in values or not numbers or min(numbers) <= 0:
-        raise FlattestError(f"{text!r} is no axis; say n=50:800, n=50:800:9 or n=50,100,200.")
+        raise FlattestError(f"{text!r} is not an axis; say n=50:800, n=50:800:9 or n=50,100,200.")
     if setting in WHOLE:
         numbers = [float(round(v)) for v in numbers]
     return Axis(setting, tuple(sorted(set(numbers))))

@@ -41,12 +41,12 @@ def test_every_run_of_a_sweep_is_counted_or_excluded_for_one_reason(sweep):
     assert (sweep["knots_on_data"] == 0).sum() == sweep["smooth"][0]
     assert (sweep["final_loss"][sweep["converged"] == 1] <= QUICK_SWEEP.stop_loss).all()
     assert (sweep["final_loss"][counted] <= QUICK_SWEEP.rest_loss).all()
-    told = QUICK_SWEEP.columns(sweep)
-    assert told["counted"] == sweep["counted"][0]
-    assert told["converged in the warm-up"] == sweep["excluded_in_warmup"][0]
-    assert told["not converged"] == sweep["excluded_unconverged"][0]
-    assert told["at the edge"] == sweep["at_edge"][0]
-    assert told["with knots on data"] == sweep["counted"][0] - sweep["smooth"][0]
+    columns = QUICK_SWEEP.columns(sweep)
+    assert columns["counted"] == sweep["counted"][0]
+    assert columns["converged in the warm-up"] == sweep["excluded_in_warmup"][0]
+    assert columns["not converged"] == sweep["excluded_unconverged"][0]
+    assert columns["at the edge"] == sweep["at_edge"][0]
+    assert columns["with knots on data"] == sweep["counted"][0] - sweep["smooth"][0]
 
 
 def test_a_minimum_without_knots_on_data_has_one_mode_and_the_threshold_of_lemma_1(sweep):
@@ -158,10 +158,10 @@ def test_a_run_that_never_comes_to_rest_is_not_counted():
     assert found["counted"][0] == 0
     assert found["excluded_unconverged"][0] + found["excluded_in_warmup"][0] == 2
     assert np.isnan(found["sharpness"]).all()
-    told = hasty.columns(found)
-    assert told["counted"] == 0
-    assert np.isnan(told["sharpness over 2/η, %"])
-    assert np.isnan(told["sharpness ↔ 2/η"])
+    columns = hasty.columns(found)
+    assert columns["counted"] == 0
+    assert np.isnan(columns["sharpness over 2/η, %"])
+    assert np.isnan(columns["sharpness ↔ 2/η"])
 
 
 def test_a_point_that_descent_leaves_is_no_stable_minimum(sweep):

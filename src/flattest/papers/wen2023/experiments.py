@@ -1,11 +1,11 @@
 """The figures of wen2023: 1-SAM and its baselines on xor and ball data.
 
     flattest run 'wen2023/*'           every panel at a quick scale, minutes on two cores
-    flattest run 'wen2023/*' --full    the paper's own epochs (Table 2), under two hours a seed
+    flattest run 'wen2023/*' --full    the paper's own epochs (Table 2), under two hours per seed
 
 Settings are those of the paper's Table 2: width 500, n = 100, d = 30 for xor and 10 for the ball.
 The captions call Figures 5a, 8a, 9a and 11a "gradient descent", Table 2 gives them batches of 1
-or 10; Table 2 is followed. What no copy tells is chosen here: weights and biases from
+or 10; Table 2 is followed. What no copy says is chosen here: weights and biases from
 U(±1/√fan-in), a fresh training set for every seed, shuffled passes, float32 training.
 """
 

@@ -1,0 +1,45 @@
+"""Specs are light: `flattest list` reads every one of them and computes nothing."""
+
+import ast
+
+import pytest
+
+from flattest.experiments.registry import papers
+from support.places import ROOT
+
+SOURCE = ROOT / "src" / "flattest"
+SPECS = [
+    SOURCE / "lab" / "setup.py",
+    SOURCE / "lab" / "challenge.py",
+    SOURCE / "experiments" / "registry.py",
+    *(p.folder / "experiments.py" for p in papers().values()),
+]
+LIGHT = (
+    "flattest.errors",
+    "flattest.experiments",
+    "flattest.lab.challenge",
+    "flattest.lab.setup",
+    "flattest.problem",
+    "flattest.training.algorithms",
+    "flattest.training.log",
+    "flattest.training.run",
+    "numpy",
+    "msgspec",
+)
+
+
+def imported(path):
+    """What a module imports when it is imported."""
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        if isinstance(node, ast.ImportFrom):
+            yield node.module
+
+
+@pytest.mark.parametrize("path", SPECS, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_a_spec_imports_no_numerics(path):
+    heavy = ("flattest", "jax", "scipy", "numba", "matplotlib")
+    found = {name for name in imported(path) if name.split(".")[0] in heavy}
+    others = {name for name in found if not name.startswith(LIGHT)}
+    assert others <= {"flattest.papers.wen2023", "flattest.papers.wen2023.experiments"}
