@@ -84,7 +84,7 @@ def test_outcomes_of_claims_are_kept_and_shown(store):
     save([run(first)], store.root)
     save([run(second)], store.root)
     assert set(saved(store.root)) == {first.id, second.id}
-    shown = {c.id: c.checked for c in gather(store).claims}
+    shown = {c["id"]: c["checked"] for c in gather(store).claims}
     assert shown[first.id].status == run(first).status
     assert sum(checked is not None for checked in shown.values()) == 2
 

@@ -29,6 +29,8 @@ from flattest.cli._data import (
 )
 from flattest.cli._options import console
 from flattest.errors import FlattestError
+from flattest.problem.losses import loss as resolve_loss
+from flattest.problem.networks import Network, save_network
 
 Name = Annotated[
     str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME", help="Which construction.")
@@ -58,8 +60,6 @@ def command(
     s: Coordinates = None,
 ) -> int:
     from flattest.papers.constructions import construction
-    from flattest.problem.losses import loss as resolve_loss
-    from flattest.problem.networks import Network, save_network
 
     build = construction(name)
     options = accepted(name, build, depth=depth, width=width, epsilon=epsilon, s=s)

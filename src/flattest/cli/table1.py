@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 from rich.table import Table
 
-from flattest.cli._answers import cell
 from flattest.cli._options import (
     DEFAULT_STORE,
     Full,
@@ -30,6 +29,9 @@ from flattest.cli._options import (
     print_json,
     variant_name,
 )
+from flattest.cli.judge import cell
+from flattest.runs.run import run_experiments
+from flattest.runs.store import Store
 
 if TYPE_CHECKING:
     from flattest.lab.scenario import Answer
@@ -46,8 +48,6 @@ def command(
 ) -> int:
     from flattest.lab.scenario import answer
     from flattest.report.document import write_page
-    from flattest.runs.run import run_experiments
-    from flattest.runs.store import Store
     from flattest.studies.table1.experiments import ROWS, roles
 
     variant = variant_name(False, full)

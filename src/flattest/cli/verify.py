@@ -17,7 +17,7 @@ Examples:
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import tyro
 from rich.console import Console
@@ -38,9 +38,10 @@ from flattest.cli._options import (
 )
 from flattest.errors import FlattestError
 from flattest.files import write_bytes
-
-if TYPE_CHECKING:
-    from flattest.ledger.claim import Claim, Outcome
+from flattest.ledger.claim import Claim, Outcome, ledger, verify
+from flattest.ledger.kept import save
+from flattest.ledger.page import cells, renewed, rows
+from flattest.runs.store import Store
 
 Pattern = Annotated[
     str,
@@ -67,11 +68,6 @@ def command(
     folder: StoreFolder = DEFAULT_STORE,
     as_json: Json = False,
 ) -> int:
-    from flattest.ledger.claim import ledger, verify
-    from flattest.ledger.kept import save
-    from flattest.ledger.page import renewed
-    from flattest.runs.store import Store
-
     entries = ledger(pattern, "fast" if fast else "full")
     written = page_before(write, entries) if write else ""
     if listing:
@@ -89,11 +85,8 @@ def command(
     return 0 if all(outcome.as_expected for outcome in outcomes) else 1
 
 
-def page_before(file: Path, entries: "list[Claim]") -> str:
+def page_before(file: Path, entries: list[Claim]) -> str:
     """The page as it is, which must have a row for every claim that is not checked now."""
-    from flattest.ledger.claim import ledger
-    from flattest.ledger.page import rows
-
     written = file.read_text(encoding="utf-8") if file.is_file() else ""
     known = rows(written) | {entry.id: "" for entry in entries}
     absent = [entry.id for entry in ledger() if entry.id not in known]
@@ -105,7 +98,7 @@ def page_before(file: Path, entries: "list[Claim]") -> str:
     return written
 
 
-def watched(outcomes: "Iterable[Outcome]", total: int) -> "Iterable[Outcome]":
+def watched(outcomes: Iterable[Outcome], total: int) -> Iterable[Outcome]:
     """The outcomes as they come, with a bar on the error stream."""
     columns = (
         TextColumn("{task.description}"),
@@ -120,7 +113,7 @@ def watched(outcomes: "Iterable[Outcome]", total: int) -> "Iterable[Outcome]":
             yield outcome
 
 
-def show_list(entries: "list[Claim]", as_json: bool) -> int:
+def show_list(entries: list[Claim], as_json: bool) -> int:
     fields = ("id", "statement", "source", "evidence", "cost", "expected")
     if as_json:
         print_json([{name: getattr(entry, name) for name in fields} for entry in entries])
@@ -134,9 +127,7 @@ def show_list(entries: "list[Claim]", as_json: bool) -> int:
     return 0
 
 
-def table(outcomes: "list[Outcome]") -> Table:
-    from flattest.ledger.page import cells
-
+def table(outcomes: list[Outcome]) -> Table:
     names = name_column("claim", (outcome.id for outcome in outcomes))
     grid = listing("", names, "status", "value", "bound", "tolerance")
     for outcome in outcomes:
