@@ -77,7 +77,7 @@ def noisy_curves(rng: np.random.Generator) -> dict[str, np.ndarray]:
 
 
 def write_progress(root: Path, over: Event) -> None:
-    """What a runner does: a run at work tells of its progress twice a second."""
+    """What a runner does: a run at work reports its progress twice a second."""
     store, rng = Store.open(root), np.random.default_rng(1)
     key = store.add(experiment("wen2023/fig1a").full.task, 0, "wen2023/fig1a")
     with store.lease(key) as lease:

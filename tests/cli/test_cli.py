@@ -133,7 +133,7 @@ def test_plot_asks_for_runs_only_where_there_is_a_figure(capsys, panels, monkeyp
     Store.create("out/store")
     code, _, err = flattest(capsys, "plot", "fig1a")
     assert (code, "There is no figure of fig1a" in err) == (2, True)
-    monkeypatch.setattr(registry, "figures", lambda name: {"figure": None})
+    monkeypatch.setattr("flattest.cli.plot.figures", lambda name: {"figure": None})
     code, _, err = flattest(capsys, "plot", "fig1a", "--full")
     assert (code, "`flattest run p/fig1a --full` makes them" in err) == (2, True)
 

@@ -85,7 +85,7 @@ def test_outcomes_of_claims_are_kept_and_shown(store):
     save([check(first)], store.root)
     save([check(second)], store.root)
     assert set(saved(store.root)) == {first.id, second.id}
-    shown = {c.id: c.checked for c in gather(store).claims}
+    shown = {c["id"]: c["checked"] for c in gather(store).claims}
     assert shown[first.id].status == check(first).status
     assert sum(checked is not None for checked in shown.values()) == 2
 

@@ -1,15 +1,13 @@
 """The training set that `construct` and `certify` are given: a file, or a draw."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import msgspec
 import tyro
 
 from flattest.errors import FlattestError, unknown
-
-if TYPE_CHECKING:
-    from flattest.problem.data import Dataset
+from flattest.problem.data import AnyDistribution, Dataset
 
 DataFile = Annotated[
     Path | None,
@@ -28,10 +26,8 @@ LossName = Annotated[str, tyro.conf.arg(metavar="NAME", help="mse, half_mse or l
 _SIZES = {"xor": (100, 30), "complete_xor": (120, 30), "ball": (100, 10), "circle": (20, 2)}
 
 
-def training_set(file: Path | None, name: str | None, n, d, seed: int | None) -> "Dataset":
+def training_set(file: Path | None, name: str | None, n, d, seed: int | None) -> Dataset:
     """The data in `file`, or n points of the distribution called `name`."""
-    from flattest.problem.data import AnyDistribution, Dataset
-
     if file is not None:
         if any(option is not None for option in (name, n, d, seed)):
             raise FlattestError("Give a file of data or a distribution to draw from, not both.")

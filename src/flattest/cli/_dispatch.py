@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"flattest: Interrupted{what_is_kept(arguments)}.", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        # Whoever read our output has enough.
+        # Nobody reads the rest of the output, `head` say.
         give_up_output()
         return 0
     except OSError as error:
@@ -87,35 +87,33 @@ def give_up_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def what_is_kept(arguments: Sequence[str]) -> str:
-    if arguments[:1] and arguments[0] in KEEPING_RUNS:
-        return "; finished runs are kept, and training goes on from its last checkpoint"
-    return ""
+def what_is_kept(arguments: list[str]) -> str:
+    if not set(arguments[:1]) & set(KEEPING_RUNS):
+        return ""
+    return "; finished runs are kept, and training goes on from its last checkpoint"
 
 
 def dispatch(arguments: list[str]) -> int:
-    if not arguments or arguments[0] in ("-h", "--help", "help"):
-        print(OVERVIEW.format(commands=overview()))
-        return 0
-    if arguments[0] == "--version":
-        print(version())
-        return 0
-    if arguments[0].startswith("--tyro-"):
+    name, *rest = arguments or ["--help"]
+    if name in commands():
+        return call(name, rest)
+    if name.startswith("--tyro-"):
         return complete(arguments)
-    name = arguments[0]
-    if name not in commands():
+    if name not in ("-h", "--help", "help", "--version"):
         raise unknown("command", name, commands())
-    return call(name, arguments[1:])
+    print(version() if name == "--version" else OVERVIEW.format(commands=overview()))
+    return 0
 
 
 def call(name: str, arguments: list[str]) -> int:
     import tyro
 
-    module = importlib.import_module(f"flattest.cli.{name}")
+    command = load(name)
+    about = sys.modules[command.__module__].__doc__
     return tyro.cli(
-        module.command,
+        command,
         prog=f"flattest {name}",
-        description=module.__doc__,
+        description=about,
         args=arguments,
         config=(tyro.conf.FlagCreatePairsOff,),
     )

@@ -4,7 +4,7 @@ import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import msgspec
 import tyro
@@ -12,9 +12,7 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from flattest.errors import FlattestError
-
-if TYPE_CHECKING:
-    from flattest.experiments.experiment import VariantName
+from flattest.experiments.experiment import VariantName
 
 DEFAULT_STORE = Path(os.environ.get("FLATTEST_STORE", "out/store"))
 
@@ -40,7 +38,7 @@ StoreFolder = Annotated[
 ]
 Workers = Annotated[
     int | None,
-    tyro.conf.arg(metavar="N", help="Processes; one a core by default, 1 for this one alone."),
+    tyro.conf.arg(metavar="N", help="Processes; by default one per core, 1 for this one alone."),
 ]
 Scheduler = Annotated[
     str | None,
@@ -50,7 +48,7 @@ Page = Annotated[Path, tyro.conf.arg(metavar="FILE.html", help="Where the page g
 Json = Annotated[bool, tyro.conf.arg(name="json", help="Print JSON, for a program to read.")]
 
 
-def variant_name(quick: bool, full: bool) -> "VariantName":
+def variant_name(quick: bool, full: bool) -> VariantName:
     if quick and full:
         raise FlattestError("--quick and --full exclude each other.")
     return "full" if full else "quick"
@@ -67,7 +65,7 @@ def encode(value: Any) -> Any:
 
 
 class Screen(Console):
-    """A console that leaves a reader who has enough to the command line's `main`."""
+    """A console that lets the command line's `main` end it when its reader has gone."""
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError
@@ -92,8 +90,9 @@ def name_column(header: str, names: Iterable[str]) -> Column:
     return Column(header, width=max(map(len, (header, *names))))
 
 
-def mark(met: bool) -> str:
-    return "[green]✓[/]" if met else "[red]✗[/]"
+def mark(met: bool | None) -> str:
+    """A sign for yes, no and undecided."""
+    return {True: "[green]✓[/]", False: "[red]✗[/]", None: "[yellow]?[/]"}[met]
 
 
 def duration(seconds: float) -> str:

@@ -27,13 +27,14 @@ from rich.table import Table
 from flattest.cli._data import DataFile, Dimension, DistributionName, Points, Seed, training_set
 from flattest.cli._options import Json, console, print_json
 from flattest.errors import FlattestError
+from flattest.problem.data import Estimate
+from flattest.problem.losses import MSE, Loss
+from flattest.problem.losses import loss as resolve_loss
+from flattest.problem.models import MLP, Params
+from flattest.problem.networks import Network, is_network, load_network, load_params, model_of
 
 if TYPE_CHECKING:
     from flattest.flatness.certification import Certification
-    from flattest.problem.data import Estimate
-    from flattest.problem.losses import Loss
-    from flattest.problem.models import MLP, Params
-    from flattest.problem.networks import Network
 
 File = Annotated[
     Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE", help="Parameters as safetensors.")
@@ -66,8 +67,6 @@ def command(
     as_json: Json = False,
 ) -> int:
     from flattest.flatness.certification import certify
-    from flattest.problem.losses import loss as resolve_loss
-    from flattest.problem.networks import Network, load_network
 
     if data is None and distribution is None:
         if any(option is not None for option in (n, d, seed, loss, activation, norm, epsilon)):
@@ -87,11 +86,8 @@ def command(
 
 def read(
     file: Path, activation: str | None, norm: Literal["sim_ln"] | None, epsilon: float | None
-) -> "tuple[MLP, Params, Loss]":
+) -> tuple[MLP, Params, Loss]:
     """The architecture, its parameters and their usual loss: the file's own, or as given."""
-    from flattest.problem.losses import MSE
-    from flattest.problem.networks import is_network, load_network, load_params, model_of
-
     if is_network(file):
         if any(option is not None for option in (activation, norm, epsilon)):
             raise FlattestError(
@@ -104,7 +100,7 @@ def read(
     return model, params, MSE()
 
 
-def table(network: "Network", found: "Certification") -> Table:
+def table(network: Network, found: "Certification") -> Table:
     grid = Table(box=None, show_header=False, pad_edge=False)
     bound = found.bound
     rows = {
@@ -125,7 +121,7 @@ def table(network: "Network", found: "Certification") -> Table:
     return grid
 
 
-def settings(model: "MLP") -> Iterator[tuple[str, Any]]:
+def settings(model: MLP) -> Iterator[tuple[str, Any]]:
     """The architecture: its width and depth, and whatever is not as usual."""
     for field in msgspec.structs.fields(model):
         value = getattr(model, field.name)
@@ -138,7 +134,7 @@ def near_one(ratio: float) -> str:
     return f"1 {'+' if ratio >= 1 else '−'} {abs(ratio - 1):.3g}"
 
 
-def estimate(found: "Estimate | None") -> str:
+def estimate(found: Estimate | None) -> str:
     if found is None:
         return "unknown: the data name no distribution"
     return f"{found.value:.6g}" + (

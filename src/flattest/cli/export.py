@@ -16,6 +16,9 @@ from typing import Annotated, Literal
 import tyro
 
 from flattest.cli._options import DEFAULT_STORE, Json, Patterns, StoreFolder, console, print_json
+from flattest.runs.export import export
+from flattest.runs.results import find_runs
+from flattest.runs.store import Store
 
 Out = Annotated[Path, tyro.conf.arg(metavar="DIR", help="The folder to write to.")]
 Format = Annotated[
@@ -30,10 +33,6 @@ def command(
     folder: StoreFolder = DEFAULT_STORE,
     as_json: Json = False,
 ) -> int:
-    from flattest.runs.export import export
-    from flattest.runs.results import find_runs
-    from flattest.runs.store import Store
-
     store = Store.open(folder)
     runs = find_runs(store, patterns) if patterns else store.runs()
     written, skipped = export(runs, format, out)

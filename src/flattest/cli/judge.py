@@ -17,7 +17,6 @@ import tyro
 from rich.markup import escape
 from rich.table import Table
 
-from flattest.cli._answers import cell
 from flattest.cli._options import (
     DEFAULT_STORE,
     Json,
@@ -25,13 +24,15 @@ from flattest.cli._options import (
     StoreFolder,
     Workers,
     console,
+    mark,
     print_json,
 )
 from flattest.cli._user_file import file_of, load, run
 from flattest.errors import FlattestError
+from flattest.runs.store import Store
 
 if TYPE_CHECKING:
-    from flattest.lab.scenario import Answer
+    from flattest.lab.scenario import Answer, Finding
     from flattest.lab.setup import Setup
 
 Reference = Annotated[
@@ -47,7 +48,6 @@ def command(
     as_json: Json = False,
 ) -> int:
     from flattest.lab.scenario import ask
-    from flattest.runs.store import Store
 
     found = ask(read_setup(reference), Store.create(folder), workers, scheduler, file_of(reference))
     if as_json:
@@ -75,3 +75,7 @@ def table(found: "Answer") -> Table:
     if found.baseline_generalizes is not None:
         shown.add_row("The baseline generalizes", cell(found.baseline_generalizes))
     return shown
+
+
+def cell(finding: "Finding") -> str:
+    return f"{mark(finding.holds)}  {escape(finding.sentence)}"

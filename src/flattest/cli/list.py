@@ -7,21 +7,16 @@ Examples:
     flattest list fig4b --json    the whole spec; edited in a file, `flattest run` takes it
 """
 
-from typing import TYPE_CHECKING
-
 from rich.markup import escape
 from rich.table import Table
 
 from flattest.cli._options import Json, Patterns, console, listing, name_column, print_json
+from flattest.experiments.experiment import Experiment
+from flattest.experiments.registry import matching
 
-if TYPE_CHECKING:
-    from flattest.experiments.experiment import Experiment
 
-
-def command(patterns: Patterns = (), as_json: Json = False) -> int:
-    from flattest.experiments.registry import experiments, matching
-
-    chosen = matching(*patterns) if patterns else list(experiments().values())
+def command(patterns: Patterns = ("*/*",), as_json: Json = False) -> int:
+    chosen = matching(*patterns)
     if as_json:
         print_json(chosen[0] if len(chosen) == 1 else chosen)
     else:
@@ -29,7 +24,7 @@ def command(patterns: Patterns = (), as_json: Json = False) -> int:
     return 0
 
 
-def table(chosen: "list[Experiment]") -> Table:
+def table(chosen: list[Experiment]) -> Table:
     names = name_column("experiment", (e.name for e in chosen))
     grid = listing(names, "figure", "statement", "seeds", "expectations")
     for e in chosen:

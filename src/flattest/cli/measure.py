@@ -17,7 +17,7 @@ Examples:
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 import tyro
@@ -26,9 +26,8 @@ from flattest.cli import _user_file
 from flattest.cli._options import Json, console, print_json
 from flattest.errors import FlattestError
 from flattest.files import read_arrays, write_tensors
-
-if TYPE_CHECKING:
-    from flattest.flatness.measurement import Measurement
+from flattest.flatness.measurement import Measurement
+from flattest.problem.networks import load_network, load_params
 
 Checkpoint = Annotated[
     Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE", help="Parameters as safetensors.")
@@ -72,9 +71,8 @@ def command(
 
 def measured(
     checkpoint: Path, build: str | None, data: Path | None, loss: str | None
-) -> "Measurement":
+) -> Measurement:
     from flattest.flatness.measure import measure
-    from flattest.problem.networks import load_network, load_params
 
     if build is None and data is None:
         if loss is not None:
@@ -111,7 +109,7 @@ def _with_parameters(module: Any, params: dict[str, np.ndarray]) -> Any:
     return module.eval()
 
 
-def rescaled_tensors(found: "Measurement") -> dict[str, np.ndarray]:
+def rescaled_tensors(found: Measurement) -> dict[str, np.ndarray]:
     if found.rescaled is None:
         raise FlattestError(f"There is no rescaled network to write: {'; '.join(found.notes)}.")
     if _is_module(found.rescaled):

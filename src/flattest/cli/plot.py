@@ -22,6 +22,9 @@ from flattest.cli._options import (
     variant_name,
 )
 from flattest.errors import FlattestError
+from flattest.experiments.registry import figures, matching
+from flattest.runs.results import how_to_run, results
+from flattest.runs.store import Store
 
 Out = Annotated[
     Path, tyro.conf.arg(metavar="DIR", help="Where the figures go, a folder per paper.")
@@ -36,10 +39,7 @@ def command(
     folder: StoreFolder = DEFAULT_STORE,
     out: Out = Path("out/figures"),
 ) -> int:
-    from flattest.experiments.registry import figures, matching
     from flattest.report.figure import save
-    from flattest.runs.results import how_to_run, results
-    from flattest.runs.store import Store
 
     if not patterns:
         raise FlattestError("Say what to draw: a name, or a pattern such as 'mulayoff2021/*'.")

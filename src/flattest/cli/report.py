@@ -12,11 +12,11 @@ Examples:
 from pathlib import Path
 
 from flattest.cli._options import DEFAULT_STORE, Page, StoreFolder, console
+from flattest.runs.store import Store
 
 
 def command(folder: StoreFolder = DEFAULT_STORE, page: Page = Path("out/report.html")) -> int:
     from flattest.report.document import write_page
-    from flattest.runs.store import Store
 
     write_page(Store.open(folder), page)
     console().print(f"The page: {page.absolute().as_uri()}")

@@ -14,7 +14,6 @@ Examples:
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rich.markup import escape
 
@@ -34,10 +33,11 @@ from flattest.cli._options import (
     variant_name,
 )
 from flattest.errors import FlattestError
-
-if TYPE_CHECKING:
-    from flattest.experiments.experiment import Experiment
-    from flattest.runs.results import Assessment
+from flattest.experiments.experiment import Experiment
+from flattest.experiments.registry import matching, read_experiment
+from flattest.runs.results import Assessment
+from flattest.runs.run import run_experiments
+from flattest.runs.store import Store
 
 
 def command(
@@ -50,9 +50,6 @@ def command(
     folder: StoreFolder = DEFAULT_STORE,
     as_json: Json = False,
 ) -> int:
-    from flattest.runs.run import run_experiments
-    from flattest.runs.store import Store
-
     variant = variant_name(quick, full)
     chosen = selected(patterns)
     store = Store.create(folder)
@@ -64,10 +61,8 @@ def command(
     return 0 if all(assessment.met for assessment in assessments) else 1
 
 
-def selected(patterns: tuple[str, ...]) -> "list[Experiment]":
+def selected(patterns: tuple[str, ...]) -> list[Experiment]:
     """The experiments named: patterns, and spec files (a path that ends in .json or .toml)."""
-    from flattest.experiments.registry import matching, read_experiment
-
     if not patterns:
         raise FlattestError("Say what to run: a name, a pattern such as 'fig*', or a spec file.")
     files = [p for p in patterns if Path(p).suffix in (".json", ".toml")]
@@ -75,7 +70,7 @@ def selected(patterns: tuple[str, ...]) -> "list[Experiment]":
     return (matching(*names) if names else []) + [read_experiment(Path(p)) for p in files]
 
 
-def text(assessment: "Assessment") -> str:
+def text(assessment: Assessment) -> str:
     """The assessment as lines: the statement, then every expectation with its evidence."""
     name = f"[bold]{escape(assessment.experiment)}[/] ({assessment.variant})"
     lines = [f"{mark(assessment.met)} {name}: {escape(assessment.statement)}"]

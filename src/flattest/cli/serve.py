@@ -9,6 +9,7 @@ Examples:
     flattest serve --port 0        any free port
 """
 
+import contextlib
 import threading
 from typing import Annotated
 
@@ -24,8 +25,6 @@ def command(folder: StoreFolder = DEFAULT_STORE, port: Port = 8421) -> int:
 
     with serving(folder, port) as server:
         console().print(f"The page: {server.address} (Ctrl-C ends it)")
-        try:
+        with contextlib.suppress(KeyboardInterrupt):
             threading.Event().wait()
-        except KeyboardInterrupt:
-            return 0
     return 0

@@ -10,7 +10,7 @@ Examples:
     flattest show fig4b@0 --json     with all values of the series
 """
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import msgspec
 import numpy as np
@@ -29,10 +29,9 @@ from flattest.cli._options import (
     variant_name,
 )
 from flattest.errors import FlattestError
-
-if TYPE_CHECKING:
-    from flattest.runs.folder import StoredRun
-    from flattest.runs.store import Store
+from flattest.experiments.registry import experiment
+from flattest.runs.folder import StoredRun
+from flattest.runs.store import Store
 
 RunName = Annotated[
     str,
@@ -44,8 +43,6 @@ RunName = Annotated[
 def command(
     run: RunName, full: Full = False, folder: StoreFolder = DEFAULT_STORE, as_json: Json = False
 ) -> int:
-    from flattest.runs.store import Store
-
     store = Store.open(folder)
     found = (named(store, run, full) if "@" in run else store.find(run)).examined()
     if as_json:
@@ -55,10 +52,8 @@ def command(
     return 0
 
 
-def named(store: "Store", name: str, full: bool) -> "StoredRun":
+def named(store: Store, name: str, full: bool) -> StoredRun:
     """The run EXPERIMENT@SEED, of an experiment of the papers or of a setup of one's own."""
-    from flattest.experiments.registry import experiment
-
     panel, _, seed = name.partition("@")
     if not seed.isdecimal():
         raise FlattestError(f"A run is named EXPERIMENT@SEED with a number as seed, not {name!r}.")
@@ -82,7 +77,7 @@ def named(store: "Store", name: str, full: bool) -> "StoredRun":
     return found
 
 
-def everything(run: "StoredRun") -> dict:
+def everything(run: StoredRun) -> dict:
     readable = run.status != "broken"
     return {
         "run": run,
@@ -94,7 +89,7 @@ def everything(run: "StoredRun") -> dict:
     }
 
 
-def show(run: "StoredRun") -> None:
+def show(run: StoredRun) -> None:
     screen = console()
     screen.print(f"[bold]{escape(run.label)}[/], seed {run.seed}, run {run.key}: {run.status}")
     if run.sentence:
@@ -111,7 +106,7 @@ def show(run: "StoredRun") -> None:
     screen.print(f"parameters kept at epochs: {epochs or 'none'}")
 
 
-def summary(run: "StoredRun") -> Table:
+def summary(run: StoredRun) -> Table:
     grid = Table("series", "shape", "first", "last", "least", "largest", box=None, pad_edge=False)
     for name, values in run.series().items():
         shape = "×".join(map(str, values.shape)) or "1"

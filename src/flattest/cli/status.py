@@ -8,7 +8,6 @@ Examples:
 """
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 from rich.markup import escape
 from rich.table import Table
@@ -24,9 +23,9 @@ from flattest.cli._options import (
     name_column,
     print_json,
 )
-
-if TYPE_CHECKING:
-    from flattest.runs.folder import StoredRun
+from flattest.runs.folder import StoredRun
+from flattest.runs.results import find_runs
+from flattest.runs.store import Store
 
 COLOURS = {
     "finished": "green",
@@ -43,9 +42,6 @@ COLOURS = {
 def command(
     patterns: Patterns = (), folder: StoreFolder = DEFAULT_STORE, as_json: Json = False
 ) -> int:
-    from flattest.runs.results import find_runs
-    from flattest.runs.store import Store
-
     store = Store.open(folder)
     runs = find_runs(store, patterns) if patterns else store.runs()
     if as_json:
@@ -55,7 +51,7 @@ def command(
     return 0
 
 
-def table(runs: "list[StoredRun]") -> Table:
+def table(runs: list[StoredRun]) -> Table:
     keys = name_column("run", (run.key[:10] for run in runs))
     grid = listing(keys, "experiment", "seed", "status", "done", "time", "")
     for run in runs:

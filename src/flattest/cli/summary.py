@@ -23,6 +23,9 @@ from flattest.cli._options import (
     variant_name,
 )
 from flattest.errors import FlattestError
+from flattest.experiments.registry import matching
+from flattest.lab.summary import markdown, summarize
+from flattest.runs.store import Store
 
 
 def command(
@@ -33,10 +36,6 @@ def command(
     folder: StoreFolder = DEFAULT_STORE,
     as_json: Json = False,
 ) -> int:
-    from flattest.experiments.registry import matching
-    from flattest.lab.summary import markdown, summarize
-    from flattest.runs.store import Store
-
     variant = variant_name(quick, full)
     found = summarize(matching(*patterns), variant, Store.open(folder), seeds)
     if not found:

@@ -29,6 +29,7 @@ from flattest.cli._options import (
 from flattest.cli._user_file import file_of
 from flattest.cli.judge import read_setup
 from flattest.errors import FlattestError
+from flattest.runs.store import Store
 
 References = Annotated[
     tuple[str, ...],
@@ -57,7 +58,6 @@ def command(
     from flattest.lab import sweep
     from flattest.lab.diagram import phase_diagrams
     from flattest.report.figure import save
-    from flattest.runs.store import Store
 
     if len(over) != 2 or not references:
         raise FlattestError(

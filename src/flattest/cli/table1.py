@@ -16,7 +16,6 @@ from pathlib import Path
 from rich.markup import escape
 from rich.table import Table
 
-from flattest.cli._answers import cell
 from flattest.cli._options import (
     DEFAULT_STORE,
     Full,
@@ -29,6 +28,7 @@ from flattest.cli._options import (
     print_json,
     variant_name,
 )
+from flattest.cli.judge import cell
 from flattest.lab.scenario import Answer, answer
 from flattest.report.document import write_page
 from flattest.runs.run import run_experiments

@@ -70,7 +70,6 @@ def command(
     folder: StoreFolder = DEFAULT_STORE,
     as_json: Json = False,
 ) -> int:
-
     entries = ledger(pattern, "fast" if fast else "full")
     written = page_before(write, entries) if write else ""
     if listing:
@@ -90,9 +89,8 @@ def command(
     return 0 if all(row.as_expected for row in rows) else 1
 
 
-def page_before(file: Path, entries: "list[Claim]") -> str:
+def page_before(file: Path, entries: list[Claim]) -> str:
     """The page as it is, which must have a row for every claim that is not checked now."""
-
     written = file.read_text(encoding="utf-8") if file.is_file() else ""
     known = lines(written) | {entry.id: "" for entry in entries}
     absent = [entry.id for entry in ledger() if entry.id not in known]

@@ -1,7 +1,9 @@
 """Ready-made answers over HTTP/1.1, to readers on this machine, by the standard library's server.
 
 Each connection has a thread, which finds its answers in memory: nobody waits for another reader,
-for a file or for a lock.
+for a file or for a lock. A server of our own on asyncio was no better: of 50 readers' answers
+(benchmarks/server.py, median of three on two busy cores) 99 % took up to 10 ms here and 67 ms there
+at one request per second, 36 and 56 ms (a run) or 72 and 48 ms (the outline) without a pause.
 """
 
 import contextlib

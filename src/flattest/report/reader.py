@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 import msgspec
 
 from flattest.experiments.experiment import VARIANTS, Experiment, VariantName
-from flattest.experiments.registry import experiments, papers
+from flattest.experiments.registry import Paper, experiments, papers
 from flattest.lab.scenario import Answer, Finding, answer, mean_error
 from flattest.ledger.claim import ledger
-from flattest.ledger.kept import Checked, saved
+from flattest.ledger.kept import saved
 from flattest.report.networks import NetworkView, inside
 from flattest.report.views import CURVES, RunView, view_of
 from flattest.runs.results import assess
@@ -32,14 +32,6 @@ T = TypeVar("T")
 Runs = dict[str, StoredRun]
 Stamps = dict[str, Hashable]
 Panels = dict[tuple[str, VariantName], "Panel"]
-
-
-class PaperView(msgspec.Struct, frozen=True):
-    """A paper or a study: a section of the page."""
-
-    name: str
-    title: str
-    kind: str
 
 
 class VerdictView(msgspec.Struct, frozen=True):
@@ -87,19 +79,6 @@ class Front(msgspec.Struct, frozen=True):
     scenarios: list[Scenario]
 
 
-class ClaimView(msgspec.Struct, frozen=True):
-    """An entry of the ledger; `checked` is its outcome where the store has one."""
-
-    id: str
-    paper: str
-    source: str
-    statement: str
-    evidence: str
-    reading: str
-    expected: str
-    checked: Checked | None
-
-
 class Outline(msgspec.Struct, frozen=True):
     """All but the runs themselves, of which there is a mark each that changes when they do.
 
@@ -107,7 +86,7 @@ class Outline(msgspec.Struct, frozen=True):
     the registry; `problem` says what of the store cannot be shown at all.
     """
 
-    papers: list[PaperView]
+    papers: list[Paper]
     fronts: list[Front]
     panels: list[Panel]
     others: list[str]
@@ -116,12 +95,12 @@ class Outline(msgspec.Struct, frozen=True):
 
 
 class Page(msgspec.Struct, frozen=True):
-    """Everything on the page."""
+    """Everything on the page; of a claim also `checked`, its outcome, where the store has one."""
 
     outline: Outline
     runs: dict[str, RunView]
     networks: dict[str, NetworkView]
-    claims: list[ClaimView]
+    claims: list[dict[str, Any]]
 
 
 def gather(store: Store, numbers_at_most: int = NUMBERS_AT_MOST) -> Page:
@@ -149,7 +128,7 @@ class Reader:
         shown = {key for panel in panels.values() for key in panel.runs}
         claims, problem = _claims(self.store)
         outline = Outline(
-            papers=[PaperView(p.name, p.title, p.kind) for p in papers().values()],
+            papers=list(papers().values()),
             fronts=list(self._fronts(panels, stamps)),
             panels=[panel for panel in panels.values() if not _is_shown_in_full(panel)],
             others=[key for key in runs if key not in shown],
@@ -312,24 +291,14 @@ def _inside(run: StoredRun) -> NetworkView | None:
         return NetworkView(problem=f"Its checkpoints cannot be read: {error}")
 
 
-def _claims(store: Store) -> tuple[list[ClaimView], str]:
+def _claims(store: Store) -> tuple[list[dict[str, Any]], str]:
     """The ledger with the outcomes that the store has, and what is wrong with those."""
-    outcomes: dict[str, Checked] = {}
-    problem = ""
     try:
-        outcomes = saved(store.root)
+        outcomes, problem = saved(store.root), ""
     except ValueError as error:
-        problem = str(error)
+        outcomes, problem = {}, str(error)
+    shown = ("id", "paper", "source", "statement", "evidence", "reading", "expected")
     return [
-        ClaimView(
-            id=c.id,
-            paper=c.paper,
-            source=c.source,
-            statement=c.statement,
-            evidence=c.evidence,
-            reading=c.reading or "",
-            expected=c.expected,
-            checked=outcomes.get(c.id),
-        )
+        {name: getattr(c, name) for name in shown} | {"checked": outcomes.get(c.id)}
         for c in ledger()
     ], problem

@@ -34,7 +34,7 @@ function wanted(entry) {
   const text = [entry.id, entry.source, entry.statement, entry.checked?.note ?? ""].join(" ").toLowerCase();
   const is = (id, value) => ["", value].includes(choice(id, ""));
   return words.every((word) => text.includes(word)) && is("claims-paper", entry.paper) && is("claims-status", statusOf(entry))
-    && is("claims-evidence", entry.evidence) && (!choice("claims-misprints", false) || entry.reading !== "");
+    && is("claims-evidence", entry.evidence) && (!choice("claims-misprints", false) || entry.reading);
 }
 
 function claimsTable(entries) {
