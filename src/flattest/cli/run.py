@@ -5,7 +5,7 @@ at any time, also while another is at work on the same store.
 
 Examples:
 
-    flattest run fig4b                      Figure 4b of wen2023, quick, judged
+    flattest run fig4b                      Figure 4b of wen2023, quick, assessed
     flattest run 'fig*' --full              every panel at the paper's own epochs
     flattest run 'wen2023/*' --seeds 5      five seeds each
     flattest run fig1b --workers 1          in this process, without a cluster
@@ -71,7 +71,7 @@ def selected(patterns: tuple[str, ...]) -> list[Experiment]:
 
 
 def text(assessment: Assessment) -> str:
-    """The assessment as lines: the claim, then every expectation with its evidence."""
+    """The assessment as lines: the statement, then every expectation with its evidence."""
     name = f"[bold]{escape(assessment.experiment)}[/] ({assessment.variant})"
     lines = [f"{mark(assessment.met)} {name}: {escape(assessment.statement)}"]
     lines += [
