@@ -43,7 +43,7 @@ ORDER = sample_order(0, 0, 1, N, replacement=False)[0]
 
 
 @dataclass(frozen=True)
-class Setting:
+class Case:
     """One row of the table: a panel of wen2023's Table 2, and the ratio to JAX to reach."""
 
     name: str
@@ -53,51 +53,47 @@ class Setting:
     target: float
 
 
-SETTINGS = [
-    Setting("bias, 1-SAM (4b)", MLP(WIDTH, bias=True), MSE(), sam(0.01, 0.05, epochs=1), 20),
-    Setting("no bias, 1-SAM (1b)", MLP(WIDTH), MSE(), sam(0.01, 0.05, epochs=1), 20),
-    Setting("logistic (9b)", MLP(WIDTH, bias=True), Logistic(), sam(0.1, 0.2, epochs=1), 15),
-    Setting(
-        "Sim-LN (6b)", MLP(WIDTH, bias=True, norm="sim_ln"), MSE(), sam(0.01, 0.1, epochs=1), 12
-    ),
-    Setting(
+CASES = [
+    Case("bias, 1-SAM (4b)", MLP(WIDTH, bias=True), MSE(), sam(0.01, 0.05, epochs=1), 20),
+    Case("no bias, 1-SAM (1b)", MLP(WIDTH), MSE(), sam(0.01, 0.05, epochs=1), 20),
+    Case("logistic (9b)", MLP(WIDTH, bias=True), Logistic(), sam(0.1, 0.2, epochs=1), 15),
+    Case("Sim-LN (6b)", MLP(WIDTH, bias=True, norm="sim_ln"), MSE(), sam(0.01, 0.1, epochs=1), 12),
+    Case(
         "softplus (5b)",
         MLP(WIDTH, bias=True, activation="softplus"),
         MSE(),
         sam(0.0005, 0.05, epochs=1),
         6,
     ),
-    Setting("3 layers (11b)", MLP(WIDTH, 3, bias=True), MSE(), sam(0.01, 0.05, epochs=1), 3),
-    Setting(
-        "Sim-BN (2a)", MLP(WIDTH, bias=True, norm="sim_bn"), MSE(), sam(0.005, 0.1, epochs=1), 3
-    ),
+    Case("3 layers (11b)", MLP(WIDTH, 3, bias=True), MSE(), sam(0.01, 0.05, epochs=1), 3),
+    Case("Sim-BN (2a)", MLP(WIDTH, bias=True, norm="sim_bn"), MSE(), sam(0.005, 0.1, epochs=1), 3),
 ]
 
 
-def problem_of(setting: Setting, d: int = D) -> tuple[Problem, State]:
+def problem_of(case: Case, d: int = D) -> tuple[Problem, State]:
     data = xor(n=N, d=d, seed=0)
-    params = {k: np.float32(v) for k, v in setting.model.init(d, 0).items()}
-    return Problem(setting.model, data, setting.loss, 0), State(params)
+    params = {k: np.float32(v) for k, v in case.model.init(d, 0).items()}
+    return Problem(case.model, data, case.loss, 0), State(params)
 
 
-def fused_steps(setting: Setting) -> Callable[[int], None]:
+def fused_steps(case: Case) -> Callable[[int], None]:
     """Whole epochs, of N steps."""
-    problem, state = problem_of(setting)
+    problem, state = problem_of(case)
 
     def run(steps):
         nonlocal state
-        state = fused.advance(problem, setting.phase, state, steps // N)
+        state = fused.advance(problem, case.phase, state, steps // N)
         if state.halt is not None:
-            raise SystemExit(f"{setting.name} halted: {state.halt}")
+            raise SystemExit(f"{case.name} halted: {state.halt}")
 
     return run
 
 
-def sample_loss(setting: Setting, problem: Problem):
+def sample_loss(case: Case, problem: Problem):
     train_x = jnp.asarray(problem.data.x, jnp.float32)
 
     def loss(params, x, y):
-        return setting.loss.value(setting.model.apply(params, x[None], train_x), y).sum()
+        return case.loss.value(case.model.apply(params, x[None], train_x), y).sum()
 
     return loss
 
@@ -106,12 +102,12 @@ def arrays(problem: Problem):
     return jnp.asarray(problem.data.x, jnp.float32), jnp.asarray(problem.data.y, jnp.float32)
 
 
-def scan_steps(setting: Setting) -> Callable[[int], None]:
+def scan_steps(case: Case) -> Callable[[int], None]:
     """1-SAM as one writes it in JAX: a jitted scan over steps."""
-    problem, state = problem_of(setting)
+    problem, state = problem_of(case)
     x, y = arrays(problem)
-    lr, rho = jnp.float32(setting.phase.lr), jnp.float32(setting.phase.rho)
-    gradient = jax.grad(sample_loss(setting, problem))
+    lr, rho = jnp.float32(case.phase.lr), jnp.float32(case.phase.rho)
+    gradient = jax.grad(sample_loss(case, problem))
 
     def step(params, i):
         g = gradient(params, x[i], y[i])
@@ -130,15 +126,15 @@ def scan_steps(setting: Setting) -> Callable[[int], None]:
     return run
 
 
-def optax_steps(setting: Setting) -> Callable[[int], None]:
+def optax_steps(case: Case) -> Callable[[int], None]:
     """`optax.contrib.sam`, one jitted call a step."""
     import optax.contrib
 
-    problem, state = problem_of(setting)
+    problem, state = problem_of(case)
     x, y = arrays(problem)
-    gradient = jax.grad(sample_loss(setting, problem))
-    adversary = optax.chain(optax.contrib.normalize(), optax.sgd(setting.phase.rho))
-    optimizer = optax.contrib.sam(optax.sgd(setting.phase.lr), adversary, opaque_mode=True)
+    gradient = jax.grad(sample_loss(case, problem))
+    adversary = optax.chain(optax.contrib.normalize(), optax.sgd(case.phase.rho))
+    optimizer = optax.contrib.sam(optax.sgd(case.phase.lr), adversary, opaque_mode=True)
 
     @jax.jit
     def step(params, memory, x, y):
@@ -160,12 +156,12 @@ def optax_steps(setting: Setting) -> Callable[[int], None]:
     return run
 
 
-def torch_steps(setting: Setting) -> Callable[[int], None]:
+def torch_steps(case: Case) -> Callable[[int], None]:
     """SAM in eager PyTorch, two-layer networks with a bias."""
     import torch
 
     torch.set_num_threads(1)
-    problem, state = problem_of(setting)
+    problem, state = problem_of(case)
     x, y = (torch.tensor(np.float32(v)) for v in (problem.data.x, problem.data.y))
     theta = [torch.tensor(state.params[k], requires_grad=True) for k in ("W1", "b1", "W2")]
 
@@ -179,13 +175,13 @@ def torch_steps(setting: Setting) -> Callable[[int], None]:
             g = gradient(i)
             with torch.no_grad():
                 norm = torch.sqrt(sum((u * u).sum() for u in g))
-                climb = [u * (setting.phase.rho / norm) for u in g]
+                climb = [u * (case.phase.rho / norm) for u in g]
                 for p, e in zip(theta, climb, strict=True):
                     p.add_(e)
             g = gradient(i)
             with torch.no_grad():
                 for p, e, u in zip(theta, climb, g, strict=True):
-                    p.sub_(e).sub_(u, alpha=setting.phase.lr)
+                    p.sub_(e).sub_(u, alpha=case.phase.lr)
 
     return run
 
@@ -201,17 +197,17 @@ def step_times(engines: dict[str, tuple[Callable, int]]) -> dict[str, float]:
     return best
 
 
-def engines_for(setting: Setting) -> dict[str, tuple[Callable, int]]:
-    slow = setting.model.depth > 2 or setting.model.norm == "sim_bn"
+def engines_for(case: Case) -> dict[str, tuple[Callable, int]]:
+    slow = case.model.depth > 2 or case.model.norm == "sim_bn"
     engines = {
-        "ours": (fused_steps(setting), 2 * N if slow else 100 * N),
-        "scan": (scan_steps(setting), 10 if slow else N),
+        "ours": (fused_steps(case), 2 * N if slow else 100 * N),
+        "scan": (scan_steps(case), 10 if slow else N),
     }
     with suppress(ImportError):
-        engines["optax"] = optax_steps(setting), 10
-    if setting is SETTINGS[0]:
+        engines["optax"] = optax_steps(case), 10
+    if case is CASES[0]:
         with suppress(ImportError):
-            engines["torch"] = torch_steps(setting), 10
+            engines["torch"] = torch_steps(case), 10
     return engines
 
 
@@ -227,15 +223,15 @@ def compare(console: Console) -> None:
         "to reach",
     ):
         table.add_column(column, justify="left" if column == "setting" else "right")
-    for setting in SETTINGS:
-        t = step_times(engines_for(setting))
+    for case in CASES:
+        t = step_times(engines_for(case))
         ratio = t["scan"] / t["ours"]
         cells = [f"{t[k]:.4g}" if k in t else "–" for k in ("ours", "scan", "optax", "torch")]
-        reached = "" if ratio >= setting.target else "  short"
-        table.add_row(setting.name, *cells, f"{ratio:.1f}×", f"{setting.target:.0f}×{reached}")
+        reached = "" if ratio >= case.target else "  short"
+        table.add_row(case.name, *cells, f"{ratio:.1f}×", f"{case.target:.0f}×{reached}")
         if "torch" in t:
             console.print(
-                f"{setting.name}: {t['torch'] / t['ours']:.0f}× eager PyTorch (to reach: 250×)"
+                f"{case.name}: {t['torch'] / t['ours']:.0f}× eager PyTorch (to reach: 250×)"
             )
     console.print(table)
 
@@ -285,11 +281,11 @@ def scaling(console: Console) -> None:
     """Time against width and d, and two seeds on two cores."""
 
     def per_step(width, d):
-        setting = Setting("", MLP(width, bias=True), MSE(), sam(0.001, 0.05, epochs=1), 0)
-        problem, state = problem_of(setting, d)
+        case = Case("", MLP(width, bias=True), MSE(), sam(0.001, 0.05, epochs=1), 0)
+        problem, state = problem_of(case, d)
         epochs = max(5, 20 * 500 * 30 // (width * d))
-        fused.advance(problem, setting.phase, state, 1)
-        runs = [_timed(fused.advance, problem, setting.phase, state, epochs) for _ in range(ROUNDS)]
+        fused.advance(problem, case.phase, state, 1)
+        runs = [_timed(fused.advance, problem, case.phase, state, epochs) for _ in range(ROUNDS)]
         return min(runs) / (epochs * N) * 1e6
 
     widths = [500, 1000, 2000, 4000, 8000]
@@ -305,9 +301,9 @@ def scaling(console: Console) -> None:
 
 
 def train_seed(seed: int) -> None:
-    problem, state = problem_of(SETTINGS[0])
+    problem, state = problem_of(CASES[0])
     run = Problem(problem.model, problem.data, problem.loss, seed)
-    fused.advance(run, SETTINGS[0].phase, state, 2000)
+    fused.advance(run, CASES[0].phase, state, 2000)
 
 
 def two_cores(console: Console) -> None:

@@ -118,7 +118,7 @@ def read_arrays(path: Path | str, *names: str) -> Arrays:
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
             held = archive.files
             found = {name: archive[name] for name in names or held if name in held}
-    except Exception as error:  # NumPy raises many kinds for a file that is no .npz.
+    except Exception as error:  # NumPy raises many kinds for a file that is not an .npz.
         raise FlattestError(
             f"{path} cannot be read as an .npz of arrays; it is damaged, pickled or something else."
         ) from error
@@ -129,7 +129,7 @@ def read_arrays(path: Path | str, *names: str) -> Arrays:
 
 
 def present(path: Path | str) -> None:
-    """Refuse a user's path that is no file."""
+    """Refuse a user's path that is not a file."""
     if Path(path).is_dir():
         raise FlattestError(f"{path} is a folder, not a file.")
     if not Path(path).exists():

@@ -34,6 +34,7 @@ from flattest.runs.store import Store
 from flattest.training.keys import run_key
 from flattest.training.run import Run
 from support.places import SOURCE
+from support.tasks import Square, do_what_is_free
 
 
 class Task(msgspec.Struct, frozen=True, tag="test"):
@@ -589,24 +590,13 @@ def test_a_run_that_was_killed_between_its_record_and_the_index_is_done(store):
     assert store.run(key).status == "finished"
 
 
-def work(root, keys, wins):
-    """Make the store, ask for every run and do those we get."""
-    store = Store.create(root)
-    for seed in range(len(keys)):
-        store.add(Task(), seed, "paper/fig1")
-    for key in keys:
-        lease = store.lease(key)
-        if lease is not None:
-            with lease:
-                lease.finish(Run(series={"epoch": [0]}))
-            wins.put(key)
-
-
 def test_processes_that_share_a_store_do_every_run_once(tmp_path):
-    keys = [run_key(Task(), seed) for seed in range(12)]
+    keys = [run_key(Square(), seed) for seed in range(12)]
     context = multiprocessing.get_context("spawn")
     wins = context.Queue()
-    workers = [context.Process(target=work, args=(tmp_path / "s", keys, wins)) for _ in range(3)]
+    workers = [
+        context.Process(target=do_what_is_free, args=(tmp_path / "s", 12, wins)) for _ in range(3)
+    ]
     for worker in workers:
         worker.start()
     for worker in workers:

@@ -9,6 +9,7 @@ import pytest
 from flattest.cli._user_file import load, run
 from flattest.errors import FlattestError
 from flattest.runs.cluster import cluster
+from support.tasks import has_loaded
 
 LAB = """
 from __future__ import annotations
@@ -60,14 +61,10 @@ def test_a_file_does_not_stand_in_for_a_module_of_its_name(tmp_path):
 @pytest.mark.slow
 def test_workers_import_a_file_whatever_its_name_and_keep_the_output_clean(lab, capfd):
     with cluster(1, None, lab) as client:
-        assert client.submit(loaded).result()
+        assert client.submit(has_loaded, "my.läb-1").result()
     out, err = capfd.readouterr()
     assert out == ""
     assert "loading" in err
-
-
-def loaded() -> bool:
-    return any(name.endswith("my.läb-1") for name in sys.modules)
 
 
 @pytest.mark.slow

@@ -1,7 +1,8 @@
-"""Tasks for the tests of the runner: small, resumable, and apt to die."""
+"""Tasks for the tests of runs, small, resumable and apt to die, and what other processes do."""
 
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from flattest.errors import FlattestError
 from flattest.experiments.expectations import AtMost
 from flattest.experiments.experiment import Computed, Experiment, Task, Variant
 from flattest.files import read_json, write_json
+from flattest.runs.store import Store
 from flattest.training.run import Run
 
 
@@ -96,3 +98,19 @@ def experiment_of(name, task, seeds=2, *expectations):
     return Experiment(
         name=name, figure="Figure 0", statement="It holds.", quick=variant, full=variant
     )
+
+
+def do_what_is_free(root, seeds, wins):
+    """Make the store, ask for every run and do those that no other process has."""
+    store = Store.create(root)
+    for key in [store.add(Square(), seed, "t/square") for seed in range(seeds)]:
+        lease = store.lease(key)
+        if lease is not None:
+            with lease:
+                lease.finish(Run(series={"epoch": [0]}))
+            wins.put(key)
+
+
+def has_loaded(name):
+    """Whether this process has imported a user's file of that name."""
+    return any(module.endswith(name) for module in sys.modules)

@@ -1,7 +1,7 @@
 """Export runs from the store to CSV, Parquet or TensorBoard event files.
 
-CSV and Parquet: two tables, `runs` (a row per run) and `series` (a row per logged epoch and run).
-TensorBoard: one folder of event files per run; Parquet and TensorBoard need their extra.
+CSV and Parquet: two tables, `runs` (one row per run) and `series` (one row per run and logged
+epoch). TensorBoard: one folder of event files per run; Parquet and TensorBoard need their extra.
 
 Examples:
 

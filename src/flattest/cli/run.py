@@ -5,7 +5,7 @@ at any time, also while another is at work on the same store.
 
 Examples:
 
-    flattest run fig4b                      Figure 4b of wen2023, quick, judged
+    flattest run fig4b                      Figure 4b of wen2023, quick, assessed
     flattest run 'fig*' --full              every panel at the paper's own epochs
     flattest run 'wen2023/*' --seeds 5      five seeds each
     flattest run fig1b --workers 1          in this process, without a cluster

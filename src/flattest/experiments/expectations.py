@@ -1,4 +1,4 @@
-"""What must come out of an experiment, as data that judges.
+"""What must come out of an experiment, as data that gives a verdict.
 
 An expectation measures one number on each seed's run and compares their median with a
 threshold; one that speaks of every seed, or of every point of a series, compares the worst. A seed
@@ -71,8 +71,10 @@ def rank_correlation(x: np.ndarray, y: np.ndarray) -> float:
 class Expectation(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag_field="expect"
 ):
-    """The base of all: a subclass measures a seed, and is met on one side of its threshold."""
+    """The base of all: a subclass measures a seed, and is met on one side of its threshold, the
+    field that `limit` names."""
 
+    limit: ClassVar[str]
     side: ClassVar[Relation] = "≤"
     across_seeds: ClassVar[Callable[[Sequence[float]], Any]] = np.median
 
@@ -83,7 +85,7 @@ class Expectation(
 
     @property
     def threshold(self) -> float:
-        raise NotImplementedError
+        return getattr(self, self.limit)
 
     @property
     def quantity(self) -> str:
@@ -96,12 +98,13 @@ class Expectation(
     def verdict(self, runs: Sequence[Run], others: Others = no_others) -> Verdict:
         """The verdict over the seeds' runs; `others` gives those of another experiment."""
         if not runs:
-            raise FlattestError("There are no runs to judge.")
-        values = tuple(self._worst_if_diverged(r, others) for r in runs)
+            raise FlattestError("There are no runs to assess.")
+        values = tuple(self.seed_value(r, others) for r in runs)
         value = float(type(self).across_seeds(values))
         return Verdict(self.quantity, value, self.threshold, self.side, values=values)
 
-    def _worst_if_diverged(self, run: Run, others: Others) -> float:
+    def seed_value(self, run: Run, others: Others) -> float:
+        """The value of a seed's run, the worst there is where it diverged or ended in NaN."""
         value = np.nan if run.status == "diverged" else self.value_of(run, others)
         worst = np.inf if self.side == "≤" else -np.inf
         return worst if np.isnan(value) else float(value)
@@ -119,10 +122,7 @@ class AtMost(Expectation, frozen=True, tag="at_most"):
     series: str
     value: float
     at: str | float = "end"
-
-    @property
-    def threshold(self) -> float:
-        return self.value
+    limit = "value"
 
     @property
     def quantity(self) -> str:
@@ -151,10 +151,7 @@ class WithinOfBound(Expectation, frozen=True, tag="within_of_bound"):
     series: str = "sharpness"
     bound: str = "bound"
     at: str | float = "end"
-
-    @property
-    def threshold(self) -> float:
-        return self.relative
+    limit = "relative"
 
     @property
     def quantity(self) -> str:
@@ -171,10 +168,7 @@ class RisesAfterMinimum(Expectation, frozen=True, tag="rises_after_minimum"):
     series: str
     by: float
     side = "≥"
-
-    @property
-    def threshold(self) -> float:
-        return self.by
+    limit = "by"
 
     @property
     def quantity(self) -> str:
@@ -192,10 +186,7 @@ class RatioAtLeast(Expectation, frozen=True, tag="ratio_at_least"):
     ratio: float
     at: str | float = "end"
     side: ClassVar[Relation] = "≥"
-
-    @property
-    def threshold(self) -> float:
-        return self.ratio
+    limit = "ratio"
 
     @property
     def quantity(self) -> str:
@@ -227,22 +218,16 @@ class Ends(Expectation, frozen=True, tag="ends"):
 
     status: Literal["finished", "diverged", "stagnated"] = "finished"
     share: float = 1.0
+    across_seeds = np.mean
     side = "≥"
-
-    @property
-    def threshold(self) -> float:
-        return self.share
+    limit = "share"
 
     @property
     def quantity(self) -> str:
         return f"the share of runs that ended {self.status}"
 
-    def verdict(self, runs: Sequence[Run], others: Others = no_others) -> Verdict:
-        if not runs:
-            raise FlattestError("There are no runs to judge.")
-        values = tuple(float(r.status == self.status) for r in runs)
-        value = float(np.mean(values))
-        return Verdict(self.quantity, value, self.share, self.side, values=values)
+    def seed_value(self, run: Run, others: Others) -> float:
+        return float(run.status == self.status)
 
 
 class Everywhere(Expectation, frozen=True, tag="everywhere"):
@@ -255,10 +240,7 @@ class Everywhere(Expectation, frozen=True, tag="everywhere"):
     at_most: str
     slack: float = 0.0
     across_seeds = np.max
-
-    @property
-    def threshold(self) -> float:
-        return self.slack
+    limit = "slack"
 
     @property
     def quantity(self) -> str:
@@ -279,10 +261,7 @@ class RankCorrelation(Expectation, frozen=True, tag="rank_correlation"):
     y: str
     at_least: float
     side = "≥"
-
-    @property
-    def threshold(self) -> float:
-        return self.at_least
+    limit = "at_least"
 
     @property
     def quantity(self) -> str:
@@ -299,10 +278,7 @@ class PowerLaw(Expectation, frozen=True, tag="power_law"):
     y: str
     exponent: float
     tolerance: float
-
-    @property
-    def threshold(self) -> float:
-        return self.tolerance
+    limit = "tolerance"
 
     @property
     def quantity(self) -> str:
@@ -325,10 +301,7 @@ class FirstColumnsDominate(Expectation, frozen=True, tag="first_columns_dominate
     ratio: float
     columns: int = 2
     side = "≥"
-
-    @property
-    def threshold(self) -> float:
-        return self.ratio
+    limit = "ratio"
 
     @property
     def quantity(self) -> str:

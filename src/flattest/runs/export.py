@@ -3,6 +3,7 @@
 import csv
 import io
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -77,20 +78,12 @@ def column_names(rows: Rows) -> list[str]:
     return list(dict.fromkeys(name for row in rows for name in row))
 
 
-def to_csv(runs: Sequence[StoredRun], folder: Path) -> list[Path]:
-    return tables(runs, folder, "csv", csv_bytes)
-
-
 def csv_bytes(rows: Rows) -> bytes:
     text = io.StringIO()
     writer = csv.DictWriter(text, column_names(rows), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue().encode()
-
-
-def to_parquet(runs: Sequence[StoredRun], folder: Path) -> list[Path]:
-    return tables(runs, folder, "parquet", parquet_bytes)
 
 
 def parquet_bytes(rows: Rows) -> bytes:
@@ -159,7 +152,7 @@ def missing_extra(what: str, extra: str) -> FlattestError:
 
 
 FORMATS: dict[str, Callable[[Sequence[StoredRun], Path], list[Path]]] = {
-    "csv": to_csv,
-    "parquet": to_parquet,
+    "csv": partial(tables, suffix="csv", encode=csv_bytes),
+    "parquet": partial(tables, suffix="parquet", encode=parquet_bytes),
     "tensorboard": to_tensorboard,
 }

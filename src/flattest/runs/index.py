@@ -82,7 +82,7 @@ def alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        return True
+        pass
     return True
 
 
@@ -111,7 +111,9 @@ class Index:
                 db.execute(f"PRAGMA user_version={SCHEMA}")
             with locked(path.parent):
                 if not path.exists():
-                    remove_logs(path)
+                    # SQLite would replay the log that a deleted index left into the new one.
+                    for log in logs(path):
+                        log.unlink(missing_ok=True)
                     os.link(draft, path)
         except OSError as error:
             raise unwritable(path, error, ANOTHER_STORE) from error
@@ -137,8 +139,12 @@ class Index:
 
     def add(self, row: Row) -> None:
         """Insert `row` unless its key is there."""
+        fields = msgspec.structs.asdict(row)
+        names, marks = ", ".join(fields), ", ".join("?" for _ in fields)
         with self.connection() as db:
-            insert(db, row)
+            db.execute(
+                f"INSERT OR IGNORE INTO runs ({names}) VALUES ({marks})", tuple(fields.values())
+            )
 
     def lease(self, key: str, owner: str) -> bool:
         """Take the run for `owner`; False if a live process holds it.
@@ -194,12 +200,6 @@ def logs(path: Path) -> list[Path]:
     return [path.with_name(path.name + suffix) for suffix in ("-wal", "-shm")]
 
 
-def remove_logs(path: Path) -> None:
-    """Remove what a deleted index left; SQLite would replay its log into the new one."""
-    for log in logs(path):
-        log.unlink(missing_ok=True)
-
-
 @contextlib.contextmanager
 def connection(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
     """A connection in autocommit mode, closed at the end, whose errors are StoreErrors."""
@@ -245,15 +245,6 @@ def damaged(path: Path, reason: str) -> StoreError:
 def fetch(db: sqlite3.Connection, key: str) -> Row | None:
     found = db.execute("SELECT * FROM runs WHERE key = ?", (key,)).fetchone()
     return None if found is None else msgspec.convert(dict(found), Row)
-
-
-def insert(db: sqlite3.Connection, row: Row) -> None:
-    fields = msgspec.structs.asdict(row)
-    marks = ", ".join("?" for _ in fields)
-    db.execute(
-        f"INSERT OR IGNORE INTO runs ({', '.join(fields)}) VALUES ({marks})",
-        tuple(fields.values()),
-    )
 
 
 def update(db: sqlite3.Connection, key: str, holder: str | None, /, **fields: Any) -> bool:

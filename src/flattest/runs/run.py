@@ -2,16 +2,14 @@
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from rich.console import Console
 
 from flattest.experiments.experiment import Experiment, VariantName
 from flattest.runs.plan import plan, with_needed
 from flattest.runs.results import Assessment, assess
 from flattest.runs.store import Store
 from flattest.runs.work import do
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 
 def run_experiments(
@@ -21,7 +19,7 @@ def run_experiments(
     seeds: int | None = None,
     workers: int | None = None,
     scheduler: str | None = None,
-    console: "Console | None" = None,
+    console: Console | None = None,
     preload: Path | None = None,
 ) -> list[Assessment]:
     """Run the experiments that are not done, then say whether the results are as expected.

@@ -7,7 +7,8 @@ One step of every phase is the same formula. For a batch B cut into micro-batche
 
 then ‖(W1, b1)‖ is scaled back to the radius R where there is one. Weight decay λ is L2 and stays
 outside of the perturbation: neither ε nor the perturbed gradient contains it. ρ = 0 is plain
-(stochastic) gradient descent, one micro-batch a batch is SAM, B of size 1 is the 1-SAM of wen2023.
+(stochastic) gradient descent, one micro-batch per batch is SAM, and B of size 1 is the 1-SAM of
+wen2023.
 """
 
 import math
@@ -37,12 +38,12 @@ class Phase(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     """One stretch of training with constant settings.
 
     lr: η. Its length is `epochs` passes over the data, or `steps` updates (whole epochs).
-    batch: samples a step, None for all. With `replacement` they are i.i.d. draws, otherwise a
+    batch: samples per step, None for all. With `replacement` they are i.i.d. draws, otherwise a
     shuffled pass whose last batch may be smaller. An epoch is n draws either way.
     rho, ascent, micro_batch: SAM's ρ, how it climbs, and m-SAM's m (None: the whole batch).
     weight_decay: λ. label_noise: σ in y_i ± σ with a fresh fair sign at every draw.
     warmup: steps over which η grows linearly, η (t + 1)/warmup at step t of the phase.
-    step_change, stop_loss: looked at after every epoch, on the training loss L with clean labels;
+    step_change, stop_loss: checked after every epoch, on the training loss L with clean labels;
     L ≤ stop_loss ends the phase. project: R in ‖(W1, b1)‖ ≤ R (wen2023, Figure 6b).
     """
 

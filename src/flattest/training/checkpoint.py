@@ -81,7 +81,7 @@ class Checkpoints:
         sequence = int(files[-1].name.split("-")[0]) + 1 if files else 0
         data = _encode(saved, self.identity)
         write_bytes(self.folder / f"{sequence:06d}-{_checksum(data)}{_SUFFIX}", data)
-        sound = [path for path in files if _matches(path)]
+        sound = [path for path in files if _matches(path, path.read_bytes())]
         for path in set(files) - set(sound[1 - _KEPT :]):
             path.unlink(missing_ok=True)
         for leftover in self.folder.glob(".*.tmp"):
@@ -93,7 +93,7 @@ class Checkpoints:
 
     def _read(self, path: Path) -> Saved:
         data = path.read_bytes()
-        if path.name.removesuffix(_SUFFIX).split("-")[1] != _checksum(data):
+        if not _matches(path, data):
             raise _Unusable("it is damaged (its checksum does not match)")
         standing, arrays = _decode(data)
         version = standing.identity.get(_VERSION)
@@ -156,8 +156,8 @@ def _decode(data: bytes) -> tuple[_Standing, Mapping[str, np.ndarray]]:
     return standing, load_tensors(data)
 
 
-def _matches(path: Path) -> bool:
-    return path.name.removesuffix(_SUFFIX).split("-")[1] == _checksum(path.read_bytes())
+def _matches(path: Path, data: bytes) -> bool:
+    return path.name.removesuffix(_SUFFIX).split("-")[1] == _checksum(data)
 
 
 def _checksum(data: bytes) -> str:

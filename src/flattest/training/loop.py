@@ -56,21 +56,14 @@ class _Carry(NamedTuple):
 
 def advance(problem: Problem, phase: Phase, state: State, epochs: int) -> State:
     """The state after `epochs` more epochs of the phase, or at the epoch that halted it."""
+    chunk = max(1, min(1000, _DRAWS_AT_ONCE // problem.data.n))
     while epochs > 0 and state.halt is None:
-        count = min(epochs, _epochs_at_once(problem.data.n))
-        state = _advance_chunk(problem, phase, state, count)
+        count = min(epochs, chunk)
+        inputs = _inputs(problem, phase, state, count, chunk)
+        carry = _run_epochs(problem.model, problem.loss, _shape(phase), *inputs)
+        state = _unpack(problem, phase, state, jax.device_get(carry))
         epochs -= count
     return state
-
-
-def _epochs_at_once(draws: int) -> int:
-    return max(1, min(1000, _DRAWS_AT_ONCE // draws))
-
-
-def _advance_chunk(problem: Problem, phase: Phase, state: State, count: int) -> State:
-    inputs = _inputs(problem, phase, state, count, _epochs_at_once(problem.data.n))
-    carry = _run_epochs(problem.model, problem.loss, _shape(phase), *inputs)
-    return _unpack(problem, phase, state, jax.device_get(carry))
 
 
 def _shape(phase: Phase) -> _Shape:

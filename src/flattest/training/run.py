@@ -42,7 +42,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
 
 class Progress(NamedTuple):
-    """What the progress callback is told, about once a second and at the end."""
+    """What the progress callback gets, about once a second and at the end."""
 
     fraction: float
     epoch: int

@@ -195,13 +195,10 @@ class _Session:
 
     def report(self, state: State) -> None:
         if self.progress is not None:
-            ended = state.phase >= len(self.phases) or state.halt == "diverged"
-            fraction = 1.0 if ended else self.fraction(state)
+            # Of the planned epochs; a phase that stopped early counts whole.
+            done = (sum(self.lengths[: state.phase]) + state.phase_epoch) / sum(self.lengths)
+            fraction = 1.0 if state.halt == "diverged" else done
             self.progress(Progress(fraction, state.epoch, state.step, self.series))
-
-    def fraction(self, state: State) -> float:
-        """The share of the planned epochs that is done; a phase that stopped early counts whole."""
-        return (sum(self.lengths[: state.phase]) + state.phase_epoch) / sum(self.lengths)
 
     def conclude(self, state: State) -> Run:
         status, step, sentence = self.end(state)
