@@ -5,7 +5,7 @@ flattest network), whether the network memorizes (wen2023, Definition 4.2) and i
 exit code is 0 when the parameters interpolate to 1e-10 and meet the bound to 1e-9, else 1.
 
 A file from `flattest construct` says all by itself. For other safetensors files with arrays W1,
-b1, W2, … name the training data; the shapes say the rest, except the activation and Sim-LN.
+b1, W2, … name the training data; the shapes tell the rest, but for the activation and Sim-LN.
 
 Examples:
 
@@ -86,7 +86,7 @@ def command(
 def read(
     file: Path, activation: str | None, norm: Literal["sim_ln"] | None, epsilon: float | None
 ) -> tuple[MLP, Params, Loss]:
-    """The architecture, its parameters and their usual loss: the file's own, or as given."""
+    """The architecture, its parameters and their usual loss: the file's own, or as told."""
     if is_network(file):
         if any(option is not None for option in (activation, norm, epsilon)):
             raise FlattestError(

@@ -29,6 +29,7 @@ from flattest.cli._data import (
 )
 from flattest.cli._options import console
 from flattest.errors import FlattestError
+from flattest.papers.constructions import construction
 from flattest.problem.losses import loss as resolve_loss
 from flattest.problem.networks import Network, save_network
 
@@ -37,7 +38,7 @@ Name = Annotated[
 ]
 Output = Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="FILE", help="Where to write it.")]
 Depth = Annotated[int | None, tyro.conf.arg(help="Layers D (memorizer).")]
-Width = Annotated[int | None, tyro.conf.arg(help="Neurons per layer; the fewest by default.")]
+Width = Annotated[int | None, tyro.conf.arg(help="Neurons a layer; as few as possible by default.")]
 Epsilon = Annotated[float | None, tyro.conf.arg(help="Sim-LN's ε, or the tilt ε of no-bias-xor.")]
 Coordinates = Annotated[
     int | None, tyro.conf.arg(help="How many coordinates the label depends on (head-generalizer).")
@@ -59,8 +60,6 @@ def command(
     epsilon: Epsilon = None,
     s: Coordinates = None,
 ) -> int:
-    from flattest.papers.constructions import construction
-
     build = construction(name)
     options = accepted(name, build, depth=depth, width=width, epsilon=epsilon, s=s)
     drawn = distribution if data or distribution else _DATA.get(name, "xor")
