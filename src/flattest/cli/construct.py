@@ -61,8 +61,6 @@ def command(
     epsilon: Epsilon = None,
     s: Coordinates = None,
 ) -> int:
-    from flattest.papers.constructions import construction
-
     build = construction(name)
     options = accepted(name, build, depth=depth, width=width, epsilon=epsilon, s=s)
     drawn = distribution if data or distribution else _DATA.get(name, "xor")
