@@ -356,7 +356,7 @@ def test_there_is_a_dark_page_and_a_printed_one(opened, on_disk):
     assert not dark.page.locator("nav").is_visible()
 
 
-def test_the_server_shows_it_live_and_the_page_finds_its_way_back(opened, folder, tmp_path):
+def test_the_page_follows_the_store_and_finds_its_way_back_to_the_server(opened, folder, tmp_path):
     root = tmp_path / "store"
     shutil.copytree(folder, root)
     store = Store.open(root)
@@ -373,25 +373,21 @@ def test_the_server_shows_it_live_and_the_page_finds_its_way_back(opened, folder
     with serving(root, port):
         tab.control("wen2023/fig4b-quick").wait_for()
         tab.page.get_by_text("Live: this page follows the store.").wait_for()
+        follows_a_run_under_way(tab, store)
 
 
-def test_a_run_that_is_under_way_moves_on_the_page(opened, folder, tmp_path):
-    root = tmp_path / "store"
-    shutil.copytree(folder, root)
-    store = Store.open(root)
-    with serving(root, 0) as server:
-        tab = opened(server.address)
-        key = store.add(experiment("wen2023/fig5a").quick.task, 0, "wen2023/fig5a:quick")
-        with store.lease(key) as lease:
-            for epochs in (10, 20):
-                lease.progress(epochs / 40, epochs, curves(epochs, 0.25))
-                tab.page.locator("#work").get_by_text(f"{25 * epochs // 10} %").wait_for()
-                box = "wen2023/fig5a-quick-train_loss"
-                until = time.monotonic() + 30
-                while len(tab.traces(box)[0]["x"]) != epochs:
-                    assert time.monotonic() < until
-            lease.finish(Run(series=curves(40)))
-        tab.page.locator("#work").get_by_text("fig5a").wait_for(state="detached")
+def follows_a_run_under_way(tab, store):
+    box = "wen2023/fig5a-quick-train_loss"
+    key = store.add(experiment("wen2023/fig5a").quick.task, 0, "wen2023/fig5a:quick")
+    with store.lease(key) as lease:
+        for epochs in (10, 20):
+            lease.progress(epochs / 40, epochs, curves(epochs, 0.25))
+            tab.page.locator("#work").get_by_text(f"{25 * epochs // 10} %").wait_for()
+            until = time.monotonic() + 30
+            while len(tab.traces(box)[0]["x"]) != epochs:
+                assert time.monotonic() < until
+        lease.finish(Run(series=curves(40)))
+    tab.page.locator("#work").get_by_text("fig5a").wait_for(state="detached")
 
 
 @pytest.fixture(scope="module")
