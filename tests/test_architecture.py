@@ -1,0 +1,33 @@
+"""The map of the code is complete, and names what exists."""
+
+import re
+
+from support.places import ROOT
+
+SOURCE = ROOT / "src" / "flattest"
+MAP = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+GUIDE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+FILE = re.compile(r"`((?:src/flattest/|tests/|docs/)?[a-z_0-9]+(?:/[a-z_0-9]+)*\.(?:pyi?|json|md))`")
+
+
+def test_every_package_and_module_at_the_top_has_its_place_on_the_map():
+    first = re.findall(r"^\| ((?:`\w+` ?)+)\|", MAP, re.MULTILINE)
+    named = {name for cell in first for name in re.findall(r"\w+", cell)}
+    found = {p.stem for p in SOURCE.iterdir() if p.is_dir() or p.suffix == ".py"}
+    assert named == found - {"__init__", "__pycache__"}
+
+
+def test_every_file_that_the_map_and_the_guide_name_exists():
+    named = FILE.findall(MAP + GUIDE)
+    assert len(named) > 30
+    # A paper's folder has its own files of these names.
+    inside = {"__init__.py", "experiments.py", "figures.py", "claims.py", "constructions.py"}
+    inside |= {"results.json"}
+    missing = [n for n in named if not ((ROOT / n).exists() or (SOURCE / n).exists())]
+    assert set(missing) <= inside
+
+
+def test_the_readme_and_the_guide_link_the_map():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert "docs/architecture.md" in readme
+    assert "docs/architecture.md" in GUIDE
