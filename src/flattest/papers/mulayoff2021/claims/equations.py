@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.optimize import minimize_scalar
 
+import flattest as ft
 from flattest.evidence import Verdict, at_least, at_most, equal
 from flattest.ledger.claim import claim, worst
 from flattest.papers.mulayoff2021.claims.instances import (
@@ -18,16 +19,15 @@ from flattest.papers.mulayoff2021.claims.instances import (
     random_inputs,
     random_network,
 )
-from flattest.problem.losses import HalfMSE
 from flattest.problem.randomness import generator
 from flattest.rescaling.top_eigenvalue import orbit_pencil
-from flattest.stability.functions import UnivariateNetwork, second_derivative
+from flattest.stability.functions import UnivariateNetwork
 from flattest.stability.modes import (
     gram_top_eigenvalue,
     strongly_stable_sharpness,
     tangent_features,
 )
-from flattest.stability.weights import g, lemma4_bound
+from flattest.stability.weights import g
 
 
 @claim(
@@ -82,7 +82,7 @@ def s41_printed() -> Verdict:
 )
 def s41_corrected(factor=1.0) -> Verdict:
     network, _ = absolute_value(1.0)
-    return equal(factor * second_derivative(network).masses.sum(), _slope_jump(), 1e-12)
+    return equal(factor * ft.second_derivative(network).masses.sum(), _slope_jump(), 1e-12)
 
 
 @claim(
@@ -178,7 +178,7 @@ def s79() -> Verdict:
     ratios = []
     for network, x in networks_with_knots_on_data("S79", 100):
         best = UnivariateNetwork.of(flattest(network, x).params)
-        ratios.append(gram_top_eigenvalue(tangent_features(best, x)) / lemma4_bound(network, x))
+        ratios.append(gram_top_eigenvalue(tangent_features(best, x)) / ft.lemma4_bound(network, x))
     return at_least(min(ratios), 1.0, 1e-12, "at the flattest rescaling, 100 networks")
 
 
@@ -254,7 +254,7 @@ def s87_corrected(scale=1.0) -> Verdict:
     network, x = next(networks("S87", 1))
     rng = generator(1, "mulayoff2021/S87")
     u, s = rng.normal(size=x.size), rng.normal(size=network.width)
-    pencil = orbit_pencil(architecture(network), network.params, own_data(network, x), HalfMSE())
+    pencil = orbit_pencil(architecture(network), network.params, own_data(network, x), ft.HalfMSE())
     return equal(u @ pencil.matrix(s) @ u, scale * _s87(network, x, u, np.exp(s / 2)), 1e-9)
 
 

@@ -4,6 +4,7 @@ from itertools import chain
 
 import numpy as np
 
+import flattest as ft
 from flattest.evidence import Verdict, at_least, at_most, equal
 from flattest.ledger.claim import claim
 from flattest.papers.mulayoff2021.claims.instances import (
@@ -27,10 +28,7 @@ from flattest.stability.modes import (
     tangent_features,
     theorem2_threshold,
     toggles_per_sample,
-    upper_top_eigenvalue,
 )
-from flattest.stability.weights import lemma4_bound, weighted_total_variation
-from flattest.training.algorithms import gd
 from flattest.training.univariate import descend
 
 
@@ -54,7 +52,9 @@ def _critical_step(network: UnivariateNetwork, x: np.ndarray) -> float:
     low, high = 1.0, 3.0
     while high - low > 1e-4:
         middle = (low + high) / 2
-        found = descend(start, data, [gd(middle / top, steps=2000)], range(0, 2001, 5), threads=1)
+        found = descend(
+            start, data, [ft.gd(middle / top, steps=2000)], range(0, 2001, 5), threads=1
+        )
         leaves = np.linalg.norm(found.trace_theta[0] - network.theta, axis=1).max() > 1.001e-6
         low, high = (low, middle) if leaves else (middle, high)
     return high
@@ -144,7 +144,7 @@ def _switching_distance(index: int) -> float:
 def lemma_3() -> Verdict:
     farthest = []
     for index, (network, x) in enumerate(networks_with_knots_on_data("lemma-3", 30)):
-        lr = 2 / upper_top_eigenvalue(network, own_data(network, x)).value
+        lr = 2 / ft.upper_top_eigenvalue(network, own_data(network, x)).value
         start = generator(1, "mulayoff2021/lemma-3", index).normal(size=network.theta.size)
         path = linearized_descent(network, x, start, lr, [np.arange(x.size)] * 200)
         farthest.append(np.linalg.norm(path, axis=1).max() / np.linalg.norm(start))
@@ -158,7 +158,9 @@ def lemma_3() -> Verdict:
     evidence="inequality",
 )
 def lemma_4() -> Verdict:
-    ratios = [flattest(net, x).value / lemma4_bound(net, x) for net, x in networks("lemma-4", 150)]
+    ratios = [
+        flattest(net, x).value / ft.lemma4_bound(net, x) for net, x in networks("lemma-4", 150)
+    ]
     return at_least(min(ratios), 1.0, 1e-12, "least flattest λ_max over bound, 150 networks")
 
 
@@ -171,7 +173,7 @@ def lemma_4() -> Verdict:
 def lemma_4_attained(factor=2.0) -> Verdict:
     network, x = absolute_value(30.0)
     return equal(
-        flattest(network, x).value, 1 + factor * weighted_total_variation(network, x), 1e-7
+        flattest(network, x).value, 1 + factor * ft.weighted_total_variation(network, x), 1e-7
     )
 
 
@@ -185,7 +187,7 @@ def theorem_1() -> Verdict:
     shares = []
     for network, x in networks("theorem-1", 300):
         lr = 2 / gram_top_eigenvalue(tangent_features(network, x))
-        shares.append(weighted_total_variation(network, x) / (1 / lr - 0.5))
+        shares.append(ft.weighted_total_variation(network, x) / (1 / lr - 0.5))
     return at_most(max(shares), 1.0, 1e-12, "largest share of 1/η − 1/2 at the edge η = 2/λ_max")
 
 
@@ -198,7 +200,7 @@ def theorem_1() -> Verdict:
 def theorem_1_attained(half=0.5) -> Verdict:
     network, x = absolute_value(0.5)
     lr = 2 / flattest(network, x).value
-    return equal(weighted_total_variation(network, x), 1 / lr - half, 1e-7)
+    return equal(ft.weighted_total_variation(network, x), 1 / lr - half, 1e-7)
 
 
 @claim(
@@ -258,11 +260,11 @@ def theorem_2_variation() -> Verdict:
     random = networks_with_knots_on_data("theorem-2-variation", 60, width=120)
     shares = []
     for network, x in chain([absolute_value_with_a_knot_on_data()], random):
-        upper = upper_top_eigenvalue(network, own_data(network, x)).value
+        upper = ft.upper_top_eigenvalue(network, own_data(network, x)).value
         limit = _strong_limit(network, x, upper)
         if limit > 0:
             allowed = theorem2_threshold(network, x, 2 / limit)
-            shares.append(weighted_total_variation(network, x) / allowed)
+            shares.append(ft.weighted_total_variation(network, x) / allowed)
     note = (
         f"largest share at the largest η that (S75) allows, {len(shares)} minima; 5|x| attains it"
     )

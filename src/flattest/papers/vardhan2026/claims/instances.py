@@ -5,27 +5,26 @@ from functools import cache
 
 import numpy as np
 
+import flattest as ft
 from flattest.evidence import mean_interval
 from flattest.papers.vardhan2026.experiments import Scaling
-from flattest.problem.activations import activation
-from flattest.problem.data import Dataset
-from flattest.problem.models import MLP, Params
+from flattest.problem.models import Params
 from flattest.problem.randomness import generator
 
 DEGREES = {"relu": 1, "quadratic": 2, "relu^3": 3}
 
 
-def small_network(name: str, seed: int, bias: bool = False) -> tuple[MLP, Params, Dataset]:
+def small_network(name: str, seed: int, bias: bool = False) -> tuple[ft.MLP, Params, ft.Dataset]:
     """A network of width 5 with 8 points in R^3 that it interpolates."""
-    model = MLP(5, activation=name, bias=bias)
+    model = ft.MLP(5, activation=name, bias=bias)
     params = model.init(3, seed)
     x = gaussian(8, 3, seed)
-    return model, params, Dataset(x, np.asarray(model.apply(params, x)))
+    return model, params, ft.Dataset(x, np.asarray(model.apply(params, x)))
 
 
 def features(W, x, name: str) -> np.ndarray:
     """Φ_ij = σ(w_j·x_i)."""
-    return np.asarray(activation(name).value(np.asarray(x) @ np.asarray(W).T))
+    return np.asarray(ft.activation(name).value(np.asarray(x) @ np.asarray(W).T))
 
 
 def gaussian(n: int, d: int, seed: int) -> np.ndarray:

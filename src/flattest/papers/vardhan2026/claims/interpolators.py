@@ -5,9 +5,8 @@ from functools import cache
 
 import numpy as np
 
-from flattest.curvature.sharpness import trace
+import flattest as ft
 from flattest.evidence import Verdict, at_least, at_most, equal
-from flattest.flatness.interpolators import dual_bound, flattest_interpolator
 from flattest.ledger.claim import claim, provided, worst
 from flattest.papers.vardhan2026.claims.instances import (
     features,
@@ -18,16 +17,8 @@ from flattest.papers.vardhan2026.claims.instances import (
     unit_weights,
 )
 from flattest.papers.vardhan2026.interpolation import flattest_outer_weights
-from flattest.problem.data import Dataset, SingleIndex, SumOfSingleIndex
-from flattest.problem.models import MLP
-from flattest.problem.multi_index import (
-    bad_inner_weights,
-    inner_weights,
-    largest_cosine,
-    population_loss,
-)
-from flattest.rescaling.orbit import flattest_rescaling
-from flattest.rescaling.two_layer import masses, norm_exponent
+from flattest.problem.multi_index import largest_cosine
+from flattest.rescaling.two_layer import masses
 
 
 @cache
@@ -61,7 +52,7 @@ def lemma_2() -> Verdict:
 
 def _instance(name: str, n: int = 40, seed: int = 0):
     """Labels of a single-index model with random unit inner weights, d = n, m = 3n."""
-    data = SingleIndex(n, link=name, noise=0.1).draw(n, seed)
+    data = ft.SingleIndex(n, link=name, noise=0.1).draw(n, seed)
     W = unit_weights(3 * n, n, seed)
     return W, data, features(W, data.x, name)
 
@@ -79,10 +70,10 @@ def lemma_5(factor=1.0) -> Verdict:
         _, data, phi = _instance("relu", seed=seed)
         dual = np.linalg.solve(phi @ phi.T, data.y)
         for p in (1, 4 / 3, 1.5):
-            least = flattest_interpolator(phi, data.y, p).value
-            worst_ratio = min(worst_ratio, least / dual_bound(phi, data.y, p, dual))
-        least = flattest_interpolator(phi, data.y, 2).value
-        tight.append(equal(least, factor * dual_bound(phi, data.y, 2, dual), 1e-9, "p = 2"))
+            least = ft.flattest_interpolator(phi, data.y, p).value
+            worst_ratio = min(worst_ratio, least / ft.dual_bound(phi, data.y, p, dual))
+        least = ft.flattest_interpolator(phi, data.y, 2).value
+        tight.append(equal(least, factor * ft.dual_bound(phi, data.y, 2, dual), 1e-9, "p = 2"))
     return provided(worst(tight), at_least(worst_ratio, 1, 1e-12, "p = 1, 4/3, 1.5, five draws"))
 
 
@@ -113,11 +104,11 @@ def _theorem_1_floor(W, data, name: str) -> float:
 
     From ‖y‖_n ≤ Σ |a_j| √A_j (the triangle inequality in L²) and Hölder's inequality.
     """
-    p = norm_exponent(name)
+    p = ft.norm_exponent(name)
     c = p / (2 - p)
-    model = MLP(len(W), activation=name)
+    model = ft.MLP(len(W), activation=name)
     ones = np.ones(len(W))
-    labelled = Dataset(data.x, features(W, data.x, name) @ ones)
+    labelled = ft.Dataset(data.x, features(W, data.x, name) @ ones)
     at = masses(model, {"W1": W, "W2": ones}, labelled)
     A, B = at.A / 2, at.B / 2
     K = 2 * (c + 1) * c ** (-c / (c + 1))
@@ -128,9 +119,9 @@ def _theorem_1_floor(W, data, name: str) -> float:
 def _least_trace(W, data, name: str) -> float:
     """S_min of the flattest interpolator with inner weights W, through the Hessian."""
     found = flattest_outer_weights(W, data, name)
-    model = MLP(len(W), activation=name)
+    model = ft.MLP(len(W), activation=name)
     params = {"W1": W, "W2": found.a}
-    return float(trace(model, flattest_rescaling(model, params, data).params, data))
+    return float(ft.trace(model, ft.flattest_rescaling(model, params, data).params, data))
 
 
 @claim(
@@ -144,13 +135,13 @@ def theorem_1(factor=1.0) -> Verdict:
     ratios, tight = [], []
     for name in ("relu", "leaky_relu:0.1", "quadratic"):
         for seed in range(3):
-            distribution = SingleIndex(30, link=name)
+            distribution = ft.SingleIndex(30, link=name)
             data = distribution.draw(40, seed)
             U = distribution.directions
             pools = (
                 unit_weights(120, 30, seed),
-                inner_weights(U, 120, 0.9, seed),
-                bad_inner_weights(U, 120, 0.0, seed),
+                ft.inner_weights(U, 120, 0.9, seed),
+                ft.bad_inner_weights(U, 120, 0.0, seed),
             )
             ratios += [_least_trace(W, data, name) / _theorem_1_floor(W, data, name) for W in pools]
         W = np.repeat(U, 50, axis=0)
@@ -176,7 +167,7 @@ def _exponents(name: str, sizes: tuple[int, ...], seeds: int, *series: str):
 
 
 def _theorem_2(name: str, sizes: tuple[int, ...], seeds: int, tolerance: float) -> Verdict:
-    p = norm_exponent(name)
+    p = ft.norm_exponent(name)
     expected = {"good": 1 - p, "bad": 1 - p / 2, "gap": p / 2}
     found = _exponents(name, sizes, seeds, *expected)
     parts = [
@@ -231,23 +222,25 @@ def theorem_4(factor=1.0) -> Verdict:
     parts, conditions = [], []
     for name in ("relu", "leaky_relu:0.1", "quadratic"):
         for r in (1, 4):
-            distribution = SumOfSingleIndex(12, r, name)
+            distribution = ft.SumOfSingleIndex(12, r, name)
             data = distribution.draw(30, seed=r)
             W = np.tile(distribution.directions, (40 // r, 1))
             a = np.full(40, 1 / 40)
             miss = np.abs(features(W, data.x, name) @ a - data.y).max()
-            loss = population_loss(W, a, distribution, name)
+            loss = ft.population_loss(W, a, distribution, name)
             bound = flattest_outer_weights(W, data, name).bound
-            parts.append(equal(bound, factor * 40 ** (1 - norm_exponent(name)), 1e-9, "dual bound"))
+            parts.append(
+                equal(bound, factor * 40 ** (1 - ft.norm_exponent(name)), 1e-9, "dual bound")
+            )
             conditions += [at_most(miss, 0, 1e-12), at_most(loss, 0, 1e-12)]
     return provided(worst(parts), *conditions)
 
 
-def _outlier_interpolator(m: int) -> tuple[np.ndarray, np.ndarray, Dataset]:
+def _outlier_interpolator(m: int) -> tuple[np.ndarray, np.ndarray, ft.Dataset]:
     """Quadratic σ, all w_j = u, a_1 = m^{−1/4}, the rest equal, Σ a_j = 1: an interpolator."""
     a = np.full(m, (1 - m**-0.25) / (m - 1))
     a[0] = m**-0.25
-    distribution = SingleIndex(4, link="quadratic")
+    distribution = ft.SingleIndex(4, link="quadratic")
     return np.repeat(distribution.directions, m, axis=0), a, distribution.draw(20, seed=0)
 
 
@@ -304,9 +297,9 @@ def lemma_7() -> Verdict:
     for name in ("relu", "leaky_relu:0.1", "quadratic"):
         for seed in range(5):
             W, data, phi = _instance(name, seed=seed)
-            statuses.append(flattest_interpolator(phi, data.y, 2).status == "optimal")
+            statuses.append(ft.flattest_interpolator(phi, data.y, 2).status == "optimal")
     same = features(np.repeat(W[:1], 120, axis=0), data.x, "leaky_relu:0.1")
-    refused = flattest_interpolator(same, data.y, 2).status == "infeasible"
+    refused = ft.flattest_interpolator(same, data.y, 2).status == "infeasible"
     note = f"share of 15 draws that interpolate; largest cosine {largest_cosine(W):.2f}"
     return provided(equal(np.mean(statuses), 1, 0.0, note, seeds=5), equal(refused, 1, 0.0))
 
@@ -333,13 +326,13 @@ def lemma_7_slepian(factor=1.0) -> Verdict:
 @cache
 def _least_square(n: int, seed: int, kind: str) -> np.ndarray:
     """The least-norm interpolator for good or bad inner weights, noiseless."""
-    distribution = SumOfSingleIndex(2 * n, 5, "relu")
+    distribution = ft.SumOfSingleIndex(2 * n, 5, "relu")
     data = distribution.draw(n, seed)
     U = distribution.directions
     spare = unit_weights(2 * n, 2 * n, seed)
     good = np.concatenate([np.resize(U, (n, 2 * n)), spare])
-    W = good if kind == "good" else bad_inner_weights(U, 3 * n, 0.0, seed)
-    return flattest_interpolator(features(W, data.x, "relu"), data.y, 2).a
+    W = good if kind == "good" else ft.bad_inner_weights(U, 3 * n, 0.0, seed)
+    return ft.flattest_interpolator(features(W, data.x, "relu"), data.y, 2).a
 
 
 @claim(
@@ -404,16 +397,16 @@ def lemma_13() -> Verdict:
 
 def _lemma_13_norm(name: str) -> Callable[[int, int], float]:
     """m^{p−1} ‖a‖_p^p of the explicit interpolator, as a function of n and the seed."""
-    p = norm_exponent(name)
+    p = ft.norm_exponent(name)
 
     def norm(n: int, seed: int) -> float:
-        distribution = SumOfSingleIndex(2 * n, 5, name, 0.1 / np.sqrt(n))
+        distribution = ft.SumOfSingleIndex(2 * n, 5, name, 0.1 / np.sqrt(n))
         data = distribution.draw(n, seed)
         teacher = np.resize(distribution.directions, (n - n % 5, 2 * n))
         first = np.full(len(teacher), 1 / len(teacher))
         rest = data.y - features(teacher, data.x, name) @ first
         spare = features(unit_weights(2 * n, 2 * n, seed), data.x, name)
-        a = np.concatenate([first, flattest_interpolator(spare, rest, 2).a])
+        a = np.concatenate([first, ft.flattest_interpolator(spare, rest, 2).a])
         return float(np.sum(np.abs(a) ** p) * n ** (p - 1))
 
     return norm

@@ -5,8 +5,8 @@ from itertools import chain, product
 
 import numpy as np
 
+import flattest as ft
 from flattest.evidence import Verdict, at_least, at_most, equal
-from flattest.flatness.interpolators import flattest_interpolators
 from flattest.ledger.claim import claim, every, provided, worst
 from flattest.papers.vardhan2026.claims.instances import (
     features,
@@ -16,17 +16,7 @@ from flattest.papers.vardhan2026.claims.instances import (
     unit_weights,
 )
 from flattest.papers.vardhan2026.interpolation import flattest_outer_weights
-from flattest.problem.data import Dataset, QuadraticForm, SingleIndex, SumOfSingleIndex
-from flattest.problem.multi_index import (
-    bad_inner_weights,
-    gaussian_moments,
-    inner_weights,
-    largest_cosine,
-    least_population_loss,
-    population_loss,
-    signal_power,
-    span_correlation,
-)
+from flattest.problem.multi_index import gaussian_moments, largest_cosine, signal_power
 from flattest.problem.randomness import generator
 
 ACTIVATIONS = ("relu", "leaky_relu:0.1", "quadratic")
@@ -42,15 +32,15 @@ def appendix_b1() -> Verdict:
     parts = []
     for name in ACTIVATIONS:
         for distribution in (
-            SingleIndex(10, link=name, noise=0.2),
-            SumOfSingleIndex(10, 3, "relu", 0.2),
-            QuadraticForm(10, 0.2),
+            ft.SingleIndex(10, link=name, noise=0.2),
+            ft.SumOfSingleIndex(10, 3, "relu", 0.2),
+            ft.QuadraticForm(10, 0.2),
         ):
-            W = inner_weights(distribution.directions, 15, 0.6, seed=0)
+            W = ft.inner_weights(distribution.directions, 15, 0.6, seed=0)
             a = generator(0, "claims/outer weights").standard_normal(15) / 8
             fresh = distribution.population(100_000, seed=1)
             errors = (features(W, fresh.x, name) @ a - fresh.y) ** 2
-            distance = errors.mean() - population_loss(W, a, distribution, name)
+            distance = errors.mean() - ft.population_loss(W, a, distribution, name)
             stderr = errors.std() / np.sqrt(len(errors))
             parts.append(at_most(abs(distance) / stderr, 4, 0.0, "standard errors, 9 cases"))
     return worst(parts)
@@ -64,9 +54,9 @@ def appendix_b1() -> Verdict:
     evidence="identity",
 )
 def single_index_optimum(factor=0.5) -> Verdict:
-    distribution = SingleIndex(6, link="linear")
+    distribution = ft.SingleIndex(6, link="linear")
     W = np.repeat(distribution.directions, 3, axis=0)
-    least, a = least_population_loss(W, distribution, "relu")
+    least, a = ft.least_population_loss(W, distribution, "relu")
     u = distribution.directions
     best = gaussian_moments("relu", u, "linear", u) / gaussian_moments("relu", u, "relu", u)
     return provided(
@@ -83,13 +73,13 @@ def single_index_optimum(factor=0.5) -> Verdict:
     evidence="certificate",
 )
 def definition_2(rho=0.3) -> Verdict:
-    distribution = SumOfSingleIndex(30, 3, "relu")
+    distribution = ft.SumOfSingleIndex(30, 3, "relu")
     U = distribution.directions
-    W = bad_inner_weights(U, 90, 0.3, seed=0)
+    W = ft.bad_inner_weights(U, 90, 0.3, seed=0)
     variance = signal_power(distribution) - _mean_label(distribution) ** 2
-    least, _ = least_population_loss(W, distribution, "relu")
+    least, _ = ft.least_population_loss(W, distribution, "relu")
     return provided(
-        equal(span_correlation(W, U), rho, 1e-9, "correlation of span{w_j} with span(U)"),
+        equal(ft.span_correlation(W, U), rho, 1e-9, "correlation of span{w_j} with span(U)"),
         at_most(largest_cosine(W), 0.95),
         at_least(least / variance, 0.5),
     )
@@ -113,7 +103,7 @@ def _mean_label(distribution) -> float:
 def section_6_weights_printed() -> Verdict:
     U = np.eye(5, 50)
     note = "correlation of the span of m = 200 weights with ρ = 0.1 each, d = 50"
-    return at_most(span_correlation(inner_weights(U, 200, 0.1), U), 0.1, 1e-6, note)
+    return at_most(ft.span_correlation(ft.inner_weights(U, 200, 0.1), U), 0.1, 1e-6, note)
 
 
 @claim(
@@ -125,10 +115,10 @@ def section_6_weights_printed() -> Verdict:
 )
 def section_6_weights_corrected(rho=0.1) -> Verdict:
     U = np.eye(5, 50)
-    W = inner_weights(U, 200, 0.1)
+    W = ft.inner_weights(U, 200, 0.1)
     return provided(
         equal(np.linalg.norm(W @ U.T, axis=1).max(), rho, 1e-9, "largest single correlation"),
-        equal(span_correlation(W, U), 1, 1e-9, "of the span"),
+        equal(ft.span_correlation(W, U), 1, 1e-9, "of the span"),
     )
 
 
@@ -142,17 +132,17 @@ def section_6_weights_corrected(rho=0.1) -> Verdict:
 def example_1(factor=1.0) -> Verdict:
     parts = []
     for name in ACTIVATIONS:
-        distribution = SumOfSingleIndex(20, 4, name, 0.3)
-        W = bad_inner_weights(distribution.directions, 30, 0.0, seed=0)
+        distribution = ft.SumOfSingleIndex(20, 4, name, 0.3)
+        W = ft.bad_inner_weights(distribution.directions, 30, 0.0, seed=0)
         a = generator(1, "claims/outer weights").standard_normal(30) / 10
         mean = _mean_label(distribution)
         spread = signal_power(distribution) - mean**2 + 0.3**2
         K = gaussian_moments(name, W, name, W)
         # E f = m₁ Σ a_j with m₁ = E σ(t), which is E y for a teacher of the same activation.
         square = a @ K @ a - 2 * mean * mean * a.sum() + mean**2
-        loss = population_loss(W, a, distribution, name)
+        loss = ft.population_loss(W, a, distribution, name)
         parts.append(equal(loss, factor * (spread + square), 1e-9, "three activations"))
-        parts.append(at_least(least_population_loss(W, distribution, name)[0], spread, 1e-9))
+        parts.append(at_least(ft.least_population_loss(W, distribution, name)[0], spread, 1e-9))
     return worst(parts)
 
 
@@ -164,11 +154,11 @@ def example_1(factor=1.0) -> Verdict:
     evidence="inequality",
 )
 def proposition_4() -> Verdict:
-    distribution = SumOfSingleIndex(30, 3, "relu")
+    distribution = ft.SumOfSingleIndex(30, 3, "relu")
     U = distribution.directions
     variance = signal_power(distribution) - _mean_label(distribution) ** 2
     least = [
-        least_population_loss(bad_inner_weights(U, 90, rho, seed=1), distribution, "relu")[0]
+        ft.least_population_loss(ft.bad_inner_weights(U, 90, rho, seed=1), distribution, "relu")[0]
         for rho in (0.0, 0.1, 0.3, 0.6, 0.9)
     ]
     return provided(
@@ -187,7 +177,7 @@ def proposition_4() -> Verdict:
 )
 def lemma_10(factor=1.0) -> Verdict:
     U = np.eye(3, 20)
-    W = bad_inner_weights(U, 60, 0.4, seed=0)
+    W = ft.bad_inner_weights(U, 60, 0.4, seed=0)
     P = np.linalg.pinv(W) @ W
     x = gaussian(50_000, 20, seed=0)
     left = x @ U.T - x @ P @ U.T  # U x minus its conditional mean U P x
@@ -270,10 +260,10 @@ def theorem_5(cross=2.0, square=1.0) -> Verdict:
     on one sample x = u/2 + 0.4 w of y = u·x attains it: all three deviations go one way.
     """
     u, w = np.eye(3)[:2]
-    sample = Dataset((0.5 * u + 0.4 * w)[None], np.array([0.5]))
-    linear, neuron = SingleIndex(3, link="linear"), w[None]
+    sample = ft.Dataset((0.5 * u + 0.4 * w)[None], np.array([0.5]))
+    linear, neuron = ft.SingleIndex(3, link="linear"), w[None]
     attained = equal(
-        population_loss(neuron, [0.5 / 0.4], linear, "relu"),
+        ft.population_loss(neuron, [0.5 / 0.4], linear, "relu"),
         _deviation_bound(neuron, np.array([0.5 / 0.4]), sample, linear, "relu", cross, square),
         1e-12,
         "attained by one neuron on one sample; 36 interpolators below it",
@@ -284,17 +274,17 @@ def theorem_5(cross=2.0, square=1.0) -> Verdict:
 def _below_deviation_bound(cross: float, square: float) -> Iterator[Verdict]:
     """The flattest, the least-norm and a large interpolator on aligned and unaligned neurons."""
     for name, seed in product(ACTIVATIONS, range(2)):
-        distribution = SumOfSingleIndex(30, 3, name, 0.05)
+        distribution = ft.SumOfSingleIndex(30, 3, name, 0.05)
         data = distribution.draw(60, seed)
         spare = unit_weights(90, 30, seed)
         for W in (spare, np.concatenate([np.tile(distribution.directions, (20, 1)), spare])):
             phi = features(W, data.x, name)
             some = generator(seed, "claims/interpolator").standard_normal(len(W))
-            least, seen = flattest_interpolators(phi, np.stack([data.y, phi @ some]), 2)
+            least, seen = ft.flattest_interpolators(phi, np.stack([data.y, phi @ some]), 2)
             far = least.a + some - seen.a
             for a in (flattest_outer_weights(W, data, name).a, least.a, far):
                 limit = _deviation_bound(W, a, data, distribution, name, cross, square)
-                yield at_most(population_loss(W, a, distribution, name), limit)
+                yield at_most(ft.population_loss(W, a, distribution, name), limit)
 
 
 def _deviation_bound(W, a, data, distribution, name: str, cross: float, square: float) -> float:

@@ -4,23 +4,20 @@ from functools import cache
 
 import numpy as np
 
-from flattest.curvature.sharpness import trace
+import flattest as ft
 from flattest.evidence import Verdict, at_least, at_most, equal
-from flattest.flatness.bounds import lower_bound
-from flattest.flatness.search import SearchResult, bad_interpolator, search_flattest
 from flattest.ledger.claim import assuming, claim, every, provided, worst
 from flattest.papers.wen2023.claims.bias import fits
 from flattest.papers.wen2023.claims.instances import dense_trace, random_interpolator, small_data
-from flattest.papers.wen2023.constructions import sim_bn_optimum
-from flattest.problem.data import CompleteXor, Dataset, hypercube, meets_condition_1
-from flattest.problem.models import MLP, Params, predict
+from flattest.problem.data import hypercube
+from flattest.problem.models import Params
 from flattest.problem.randomness import generator
 
 SCALE = 1e6
 
 
-def sim_bn(width: int) -> MLP:
-    return MLP(width, bias=True, norm="sim_bn")
+def sim_bn(width: int) -> ft.MLP:
+    return ft.MLP(width, bias=True, norm="sim_bn")
 
 
 def product_norm(params: Params) -> float:
@@ -28,10 +25,10 @@ def product_norm(params: Params) -> float:
     return float(np.abs(params["gamma"] * params["W2"]).sum())
 
 
-def output_error(model: MLP, params: Params, data: Dataset) -> float:
+def output_error(model: ft.MLP, params: Params, data: ft.Dataset) -> float:
     """max |x[1]x[2] − f(x)| over all of {−1, 1}^d."""
     x = hypercube(data.d)
-    return float(np.abs(x[:, 0] * x[:, 1] - predict(model, params, x, data.x)).max())
+    return float(np.abs(x[:, 0] * x[:, 1] - ft.predict(model, params, x, data.x)).max())
 
 
 def tails(params: Params) -> np.ndarray:
@@ -50,15 +47,15 @@ def tails(params: Params) -> np.ndarray:
 def condition_1() -> Verdict:
     wrong = 0
     for d, n in ((5, 16), (8, 40), (12, 60)):
-        data = CompleteXor(d).draw(n, seed=d)
+        data = ft.CompleteXor(d).draw(n, seed=d)
         S = np.unique(data.x[:, 2:], axis=0)
         differences = (S[:, None] - S[None]).reshape(-1, d - 2)
-        wrong += not meets_condition_1(data)
+        wrong += not ft.meets_condition_1(data)
         wrong += 4 * len(S) != n or np.linalg.matrix_rank(differences) != d - 2
-        wrong += meets_condition_1(Dataset(data.x[1:], data.y[1:]))
+        wrong += ft.meets_condition_1(ft.Dataset(data.x[1:], data.y[1:]))
         frozen = data.x.copy()
         frozen[:, -1] = 1
-        wrong += meets_condition_1(Dataset(frozen, data.y))
+        wrong += ft.meets_condition_1(ft.Dataset(frozen, data.y))
     return equal(wrong, 0, 0.0, "training sets misjudged")
 
 
@@ -70,8 +67,8 @@ def condition_1() -> Verdict:
     evidence="inequality",
 )
 def lemma_a1(two=2.0) -> Verdict:
-    data = CompleteXor(6).draw(24, seed=0)
-    _, params, _ = sim_bn_optimum(data)
+    data = ft.CompleteXor(6).draw(24, seed=0)
+    _, params, _ = ft.sim_bn_optimum(data)
     values = [product_norm(params)]
     model = sim_bn(40)
     values += [product_norm(random_interpolator(model, data, seed)) for seed in range(100)]
@@ -80,10 +77,10 @@ def lemma_a1(two=2.0) -> Verdict:
     )
 
 
-def _printed_optimum(sign: bool) -> tuple[MLP, Params, Dataset]:
+def _printed_optimum(sign: bool) -> tuple[ft.MLP, Params, ft.Dataset]:
     """The weights of Lemma A.1's proof: W2 = ½ as printed, or (−1)^{i+j}/2; γ = 1."""
-    data = CompleteXor(6).draw(24, seed=0)
-    model, params, _ = sim_bn_optimum(data, scale=1.0)
+    data = ft.CompleteXor(6).draw(24, seed=0)
+    model, params, _ = ft.sim_bn_optimum(data, scale=1.0)
     W2 = np.sign(params["W2"]) / 2 if sign else np.full(4, 0.5)
     return model, {**params, "W2": W2, "gamma": np.ones(4)}, data
 
@@ -143,13 +140,13 @@ def sum_corrected(two=2.0) -> Verdict:
     return _sum_of_preactivations(with_tail=True, two=two)
 
 
-def with_idle_neurons(coefficient: float) -> tuple[MLP, Params, Dataset]:
+def with_idle_neurons(coefficient: float) -> tuple[ft.MLP, Params, ft.Dataset]:
     """The optimum with two more neurons along x[3], of opposite W2, |γ| = |W2| = √coefficient.
 
     Their outputs cancel, so the network still interpolates; the trace rises by 8 · coefficient.
     """
-    data = CompleteXor(6).draw(24, seed=0)
-    _, params, _ = sim_bn_optimum(data, scale=SCALE)
+    data = ft.CompleteXor(6).draw(24, seed=0)
+    _, params, _ = ft.sim_bn_optimum(data, scale=SCALE)
     idle, root = np.eye(6)[[2, 2]] * SCALE, np.sqrt(coefficient)
     grown = {
         "W1": np.vstack([params["W1"], idle]),
@@ -160,13 +157,13 @@ def with_idle_neurons(coefficient: float) -> tuple[MLP, Params, Dataset]:
     return sim_bn(6), grown, data
 
 
-def with_split_neurons(delta: float) -> tuple[MLP, Params, Dataset]:
+def with_split_neurons(delta: float) -> tuple[ft.MLP, Params, ft.Dataset]:
     """The optimum with each neuron split in two, of weights ±δ on x[3].
 
     On their own head the two are 1 ± δx[3], whose sum is that of the neuron; elsewhere they are
     silent. The trace rises by 4δ² Var x[3] and the tails by δ, to leading order.
     """
-    data = CompleteXor(6).draw(24, seed=0)
+    data = ft.CompleteXor(6).draw(24, seed=0)
     heads = np.repeat(hypercube(2), 2, axis=0)
     slope = 0.5 + delta
     W1 = np.zeros((8, 6))
@@ -217,10 +214,10 @@ def _lemma_a3_ratios() -> list[float]:
         live = (np.maximum(data.x @ params["W1"].T + params["b1"], 0) > 0).any(axis=0)
         squares = (params["W2"][live] ** 2).sum() + (params["gamma"][live] ** 2).sum()
         ratios.append(dense_trace(sim_bn(9), params, data) / squares)
-    complete = CompleteXor(4).draw(16, seed=0)
-    model, params, _ = sim_bn_optimum(complete, scale=1e6)
+    complete = ft.CompleteXor(4).draw(16, seed=0)
+    model, params, _ = ft.sim_bn_optimum(complete, scale=1e6)
     squares = (params["W2"] ** 2).sum() + (params["gamma"] ** 2).sum()
-    return [*ratios, float(trace(model, params, complete)) / squares]
+    return [*ratios, float(ft.trace(model, params, complete)) / squares]
 
 
 @claim(
@@ -292,10 +289,10 @@ def _excess(gamma: np.ndarray, W2: np.ndarray) -> float:
     reading="as printed",
 )
 def equality_as_printed() -> Verdict:
-    data = CompleteXor(6).draw(24, seed=0)
-    model, params, _ = sim_bn_optimum(data)
+    data = ft.CompleteXor(6).draw(24, seed=0)
+    model, params, _ = ft.sim_bn_optimum(data)
     distance = np.abs(params["gamma"] - params["W2"]).max()
-    flat = equal(float(trace(model, params, data)), 8.0, 1e-9, "Tr ∇²L")
+    flat = equal(float(ft.trace(model, params, data)), 8.0, 1e-9, "Tr ∇²L")
     return assuming(equal(distance, 0.0, 1e-12, "largest |γ_j − W2_j| where Tr ∇²L = 8"), flat)
 
 
@@ -336,10 +333,10 @@ def equality_corrected() -> Verdict:
 def infimum(eight=8.0) -> Verdict:
     def parts():
         for d, n in ((6, 24), (12, 60), (30, 160)):
-            data = CompleteXor(d).draw(n, seed=0)
-            model, params, _ = sim_bn_optimum(data, scale=SCALE)
-            yield equal(float(trace(model, params, data)), eight, 1e-9, "W1 of scale 1e6")
-            yield equal(lower_bound(model, data).value, eight, 1e-12, "`lower_bound`")
+            data = ft.CompleteXor(d).draw(n, seed=0)
+            model, params, _ = ft.sim_bn_optimum(data, scale=SCALE)
+            yield equal(float(ft.trace(model, params, data)), eight, 1e-9, "W1 of scale 1e6")
+            yield equal(ft.lower_bound(model, data).value, eight, 1e-12, "`lower_bound`")
             yield fits(model, params, data)
 
     return every(parts())
@@ -354,7 +351,7 @@ def infimum(eight=8.0) -> Verdict:
 )
 def theorem_3_2_all_neurons_as_printed() -> Verdict:
     model, params, data = with_idle_neurons(1e-10)
-    near = at_most(float(trace(model, params, data)), 8.0, 1e-9, "trace at W1 of scale 1e6")
+    near = at_most(float(ft.trace(model, params, data)), 8.0, 1e-9, "trace at W1 of scale 1e6")
     note = "largest ratio, 1e-9 above the infimum: two neurons along x[3] that cancel, γW2 = ±1e-10"
     return assuming(at_most(tails(params).max(), 0.1, 0.0, note), near, fits(model, params, data))
 
@@ -372,7 +369,7 @@ def theorem_3_2_all_neurons_corrected(two=2.0) -> Verdict:
     cases += [with_split_neurons(delta) for delta in (1e-1, 1e-2, 1e-4)]
     ratios = []
     for model, params, data in cases:
-        excess = float(trace(model, params, data)) - 8
+        excess = float(ft.trace(model, params, data)) - 8
         ratios.append(weighted_tail(params) ** 2 * data.x[:, 2].var() / excess)
     note = (
         "largest squared sum times Var x[3] over the excess of the trace over 8; six networks with "
@@ -382,13 +379,13 @@ def theorem_3_2_all_neurons_corrected(two=2.0) -> Verdict:
 
 
 @cache
-def searches() -> tuple[tuple[MLP, SearchResult, Dataset], ...]:
+def searches() -> tuple[tuple[ft.MLP, ft.SearchResult, ft.Dataset], ...]:
     """Searches from interpolators of wrong labels on as many fresh points as training points."""
     found = []
     for seed in range(6):
-        data, model = CompleteXor(8).draw(48, seed), sim_bn(40)
-        bad = bad_interpolator(model, data, wrong=48, seed=seed)
-        found.append((model, search_flattest(model, data, bad, steps=600), data))
+        data, model = ft.CompleteXor(8).draw(48, seed), sim_bn(40)
+        bad = ft.bad_interpolator(model, data, wrong=48, seed=seed)
+        found.append((model, ft.search_flattest(model, data, bad, steps=600), data))
     return tuple(found)
 
 

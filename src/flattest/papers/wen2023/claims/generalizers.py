@@ -4,15 +4,11 @@ import itertools
 
 import numpy as np
 
-from flattest.curvature.sharpness import trace
+import flattest as ft
 from flattest.evidence import Verdict, at_most, equal
-from flattest.flatness.bounds import lower_bound
 from flattest.flatness.certification import population_mse
 from flattest.ledger.claim import assuming, claim, every, provided
 from flattest.papers.wen2023.claims.instances import max_error
-from flattest.papers.wen2023.constructions import circle_generalizer, head_generalizer
-from flattest.problem.data import Circle, Dataset
-from flattest.problem.models import MLP, predict
 from flattest.problem.randomness import generator
 
 HEADS = np.array(list(itertools.product([-1.0, 1.0], repeat=3)))
@@ -20,23 +16,23 @@ LABELS = generator(0, "claims/proposition-a.1").normal(size=len(HEADS))
 RADIUS = 4.0
 
 
-def head_data(n: int, seed: int, d: int = 10) -> Dataset:
+def head_data(n: int, seed: int, d: int = 10) -> ft.Dataset:
     """Labels that depend on a head in {−1, 1}³; ‖x‖ = 4 by a tail uniform on a sphere."""
     rng = generator(seed, "claims/head data")
     head = np.concatenate([np.arange(8), rng.integers(0, 8, n - 8)])
     tail = rng.normal(size=(n, d - 3))
     tail *= np.sqrt(RADIUS**2 - 3) / np.linalg.norm(tail, axis=1, keepdims=True)
-    return Dataset(np.hstack([HEADS[head], tail]), LABELS[head])
+    return ft.Dataset(np.hstack([HEADS[head], tail]), LABELS[head])
 
 
 def _proposition_a1(r, factor: float = 1.0) -> list[Verdict]:
     data, fresh = head_data(60, 0), head_data(500, 1)
     # Heads in the order of their first occurrence, as the construction takes them.
-    model, params, _ = head_generalizer(data, 3, r=r)
+    model, params, _ = ft.head_generalizer(data, 3, r=r)
     bound = factor * 4 * np.sqrt(RADIUS**2 + 1) * np.abs(data.y).mean()
-    test = np.abs(predict(model, params, fresh.x, data.x) - fresh.y).max()
+    test = np.abs(ft.predict(model, params, fresh.x, data.x) - fresh.y).max()
     return [
-        equal(float(trace(model, params, data)), bound, 1e-9, "8 heads, real labels, d = 10"),
+        equal(float(ft.trace(model, params, data)), bound, 1e-9, "8 heads, real labels, d = 10"),
         equal(max_error(model, params, data), 0.0, 1e-10, "interpolation error"),
         equal(test, 0.0, 1e-9, "error on fresh points"),
     ]
@@ -76,7 +72,7 @@ def _weights(replace_w_by_v: bool) -> Verdict:
         "b1": r * (epsilon - (w * HEADS).sum(axis=1)) / epsilon,
         "W2": LABELS / r,
     }
-    error = max_error(MLP(8, bias=True), params, data)
+    error = max_error(ft.MLP(8, bias=True), params, data)
     return equal(error, 0.0, 1e-9, "interpolation error of (16), ε = 0.1")
 
 
@@ -102,7 +98,7 @@ def weights_corrected() -> Verdict:
     return _weights(replace_w_by_v=False)
 
 
-def equation_17(data: Dataset, bias_from: str) -> tuple[MLP, dict]:
+def equation_17(data: ft.Dataset, bias_from: str) -> tuple[ft.MLP, dict]:
     """Equation (17): w_j is normal to the chord from z_j to z_{j+1}, the midpoints of the arcs.
 
     `bias_from` "v": as printed, zero where w_j·(v − v_j + z_j) = 0, half of the circle away.
@@ -120,7 +116,7 @@ def equation_17(data: Dataset, bias_from: str) -> tuple[MLP, dict]:
     slope = {"v": r / wz, "z": r / (wv - wz)}[bias_from]
     offset = {"v": slope * (wz - wv), "z": -slope * wz}[bias_from]
     W1 = np.pad(slope[:, None] * w, ((0, 0), (0, data.d - 2)))
-    return MLP(data.n, bias=True), {"W1": W1, "b1": offset, "W2": y / r}
+    return ft.MLP(data.n, bias=True), {"W1": W1, "b1": offset, "W2": y / r}
 
 
 @claim(
@@ -131,7 +127,7 @@ def equation_17(data: Dataset, bias_from: str) -> tuple[MLP, dict]:
     reading="as printed",
 )
 def equation_17_as_printed() -> Verdict:
-    data = Circle(label="cos2").draw(20, 0)
+    data = ft.Circle(label="cos2").draw(20, 0)
     error = max_error(*equation_17(data, "v"), data)
     return equal(error, 0.0, 1e-9, "its neurons are active on half of the circle")
 
@@ -145,10 +141,10 @@ def equation_17_as_printed() -> Verdict:
     reading="as corrected",
 )
 def equation_17_corrected(factor=1.0) -> Verdict:
-    data = Circle(label="cos2").draw(20, 0)
+    data = ft.Circle(label="cos2").draw(20, 0)
     model, params = equation_17(data, "z")
-    bound = factor * lower_bound(model, data).value
-    flat = equal(float(trace(model, params, data)), bound, 1e-9, "n = 20")
+    bound = factor * ft.lower_bound(model, data).value
+    flat = equal(float(ft.trace(model, params, data)), bound, 1e-9, "n = 20")
     return provided(flat, equal(max_error(model, params, data), 0.0, 1e-9, "interpolation error"))
 
 
@@ -162,7 +158,7 @@ def equation_17_corrected(factor=1.0) -> Verdict:
 def width_n_as_printed() -> Verdict:
     errors = []
     for n in (25, 200):
-        data = Circle(label="cos2").draw(n, 1)
+        data = ft.Circle(label="cos2").draw(n, 1)
         errors.append(population_mse(*equation_17(data, "z"), data).value)
     note = (
         "MSE at n = 200 over MSE at n = 25, where δ² falls 64-fold: f is 0 between any two points. "
@@ -185,10 +181,10 @@ def width_n_corrected(factor=1.0) -> Verdict:
 
     def parts():
         for n in (20, 40, 80):
-            data = Circle(label="cos2").draw(n, 2)
-            model, params, _ = circle_generalizer(data, half_angle=phi)
-            bound = factor * lower_bound(model, data).value
-            yield equal(float(trace(model, params, data)), bound, 1e-9, "trace, n ≤ 80")
+            data = ft.Circle(label="cos2").draw(n, 2)
+            model, params, _ = ft.circle_generalizer(data, half_angle=phi)
+            bound = factor * ft.lower_bound(model, data).value
+            yield equal(float(ft.trace(model, params, data)), bound, 1e-9, "trace, n ≤ 80")
             yield equal(max_error(model, params, data), 0.0, 1e-9, "interpolation error")
             angle = np.sort(np.arctan2(data.x[:, 1], data.x[:, 0]))
             delta = np.diff(angle, append=angle[0] + 2 * np.pi).max()

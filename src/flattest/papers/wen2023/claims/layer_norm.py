@@ -2,21 +2,17 @@
 
 import numpy as np
 
-from flattest.curvature.sharpness import trace
+import flattest as ft
 from flattest.evidence import Verdict, equal
-from flattest.flatness.bounds import lower_bound
 from flattest.flatness.certification import population_error
 from flattest.ledger.claim import assuming, claim, every, provided, worst
 from flattest.papers.wen2023.claims.bias import fits, memorizer_parts, norms, sphere_data
 from flattest.papers.wen2023.claims.instances import dense_trace, random_interpolator
-from flattest.papers.wen2023.constructions import sim_ln_generalizer, sim_ln_memorizer
-from flattest.problem.data import Dataset, Xor
-from flattest.problem.models import MLP
 
 EPSILONS = (1e-5, 0.1, 2.0, 10.0, 100.0)
 
 
-def lemma_a12_bound(data: Dataset, epsilon: float, two: float = 2.0) -> float:
+def lemma_a12_bound(data: ft.Dataset, epsilon: float, two: float = 2.0) -> float:
     """(2/n) Σ min(1, (2/ε)‖x'_i‖|y_i|), written out anew."""
     return float(2 * np.minimum(1, two / epsilon * norms(data) * np.abs(data.y)).mean())
 
@@ -32,12 +28,12 @@ def lemma_a12(factor=1.0, two=2.0) -> Verdict:
     data, ratios = sphere_data(12, 6, seed=1), []
     for epsilon in EPSILONS:
         bound = factor * lemma_a12_bound(data, epsilon, two)
-        model, params, _ = sim_ln_memorizer(data, epsilon)
-        ratios.append([float(trace(model, params, data)) / bound])
-        wide = MLP(20, bias=True, norm="sim_ln", epsilon=epsilon)
+        model, params, _ = ft.sim_ln_memorizer(data, epsilon)
+        ratios.append([float(ft.trace(model, params, data)) / bound])
+        wide = ft.MLP(20, bias=True, norm="sim_ln", epsilon=epsilon)
         for seed in range(30):
             params = random_interpolator(wide, data, seed)
-            ratios[-1].append(float(trace(wide, params, data)) / bound)
+            ratios[-1].append(float(ft.trace(wide, params, data)) / bound)
     note = "least trace/bound for five ε: 150 random interpolators and 5 memorizers"
     return worst(equal(min(of_epsilon), 1.0, 1e-9, note) for of_epsilon in ratios)
 
@@ -52,7 +48,7 @@ def bounds_agree(factor=1.0) -> Verdict:
     data = sphere_data(12, 6, seed=1)
     return worst(
         equal(
-            lower_bound(MLP(12, bias=True, norm="sim_ln", epsilon=e), data).value,
+            ft.lower_bound(ft.MLP(12, bias=True, norm="sim_ln", epsilon=e), data).value,
             factor * lemma_a12_bound(data, e),
             1e-12,
         )
@@ -60,8 +56,8 @@ def bounds_agree(factor=1.0) -> Verdict:
     )
 
 
-def _memorizer_parts(data: Dataset, epsilon: float, bound: float, **constants) -> list[Verdict]:
-    built = sim_ln_memorizer(data, epsilon, **constants)
+def _memorizer_parts(data: ft.Dataset, epsilon: float, bound: float, **constants) -> list[Verdict]:
+    built = ft.sim_ln_memorizer(data, epsilon, **constants)
     return memorizer_parts(built, data, bound, f"trace, ε = {epsilon:g}")
 
 
@@ -72,7 +68,7 @@ def _memorizer_parts(data: Dataset, epsilon: float, bound: float, **constants) -
     evidence="certificate",
 )
 def theorem_5_1(factor=1.0) -> Verdict:
-    sets = (Xor(30, distinct=True).draw(100, 0), sphere_data(60, 20, 2), sphere_data(12, 6, 1))
+    sets = (ft.Xor(30, distinct=True).draw(100, 0), sphere_data(60, 20, 2), sphere_data(12, 6, 1))
     return every(
         part
         for data in sets
@@ -81,13 +77,13 @@ def theorem_5_1(factor=1.0) -> Verdict:
     )
 
 
-def _case_1_from(threshold: float) -> tuple[Dataset, float, dict]:
+def _case_1_from(threshold: float) -> tuple[ft.Dataset, float, dict]:
     """Data with s = ‖x'‖|y| between ε/2 and ε, and the proof's (r, u) with case 1 beginning at
     s > threshold · ε."""
     epsilon = 1.0
     data = sphere_data(10, 4, seed=0)
     s = np.linspace(0.55, 0.95, data.n)
-    data = Dataset(data.x, np.sign(data.y) * s / norms(data))
+    data = ft.Dataset(data.x, np.sign(data.y) * s / norms(data))
     large = s > threshold * epsilon
     r = np.where(large, 1.0, np.sqrt(epsilon / s))
     return data, epsilon, {"r": r, "u": np.where(large, 2 * epsilon, epsilon / r)}
@@ -118,7 +114,7 @@ def cases_corrected(factor=1.0) -> Verdict:
     return provided(*_memorizer_parts(data, epsilon, bound, **constants))
 
 
-def _zero_label(u: float) -> tuple[Dataset, dict]:
+def _zero_label(u: float) -> tuple[ft.Dataset, dict]:
     data = sphere_data(10, 4, seed=0, zeros=2)
     return data, {"u": np.where(data.y == 0, u, 2e-3)}
 
@@ -156,8 +152,8 @@ def zero_label_corrected(factor=1.0) -> Verdict:
     evidence="identity",
 )
 def footnote_5(two=2.0) -> Verdict:
-    data = Xor(4, distinct=True).draw(8, 0)
-    model, params, _ = sim_ln_memorizer(data, epsilon=0.5)
+    data = ft.Xor(4, distinct=True).draw(8, 0)
+    model, params, _ = ft.sim_ln_memorizer(data, epsilon=0.5)
     return equal(dense_trace(model, params, data), two, 1e-6, "d = 4, n = 8, ε = 0.5")
 
 
@@ -171,8 +167,8 @@ def footnote_5(two=2.0) -> Verdict:
 def proposition_5_1(factor=1.0, two=2.0) -> Verdict:
     def parts():
         for d, n in ((12, 500), (5, 20), (5, 32)):
-            data = Xor(d, distinct=True).draw(n, seed=d)
-            model, params, _ = sim_ln_memorizer(data)
+            data = ft.Xor(d, distinct=True).draw(n, seed=d)
+            model, params, _ = ft.sim_ln_memorizer(data)
             error = population_error(model, params, data).value
             printed = factor * max(1 - n / 2**d, 0)
             yield equal(error, printed, 1e-12, "all of {−1, 1}^d, d ≤ 12")
@@ -190,9 +186,9 @@ def proposition_5_1(factor=1.0, two=2.0) -> Verdict:
 def proposition_5_2(two=2.0) -> Verdict:
     def parts():
         for d, n in ((30, 100), (12, 1000), (5, 4)):
-            data = Xor(d).draw(n, 0)
-            model, params, _ = sim_ln_generalizer(data)
-            yield equal(float(trace(model, params, data)), two, 1e-9, "d = 5 … 30")
+            data = ft.Xor(d).draw(n, 0)
+            model, params, _ = ft.sim_ln_generalizer(data)
+            yield equal(float(ft.trace(model, params, data)), two, 1e-9, "d = 5 … 30")
             yield fits(model, params, data)
             error = population_error(model, params, data).value
             yield equal(error, 0.0, 0.0, "zero-one error")

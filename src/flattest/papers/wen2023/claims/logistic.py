@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 from scipy.optimize import minimize_scalar
 
+import flattest as ft
 from flattest.evidence import Verdict, equal
 from flattest.ledger.claim import claim, worst
 from flattest.papers.wen2023.claims.instances import (
@@ -13,7 +14,6 @@ from flattest.papers.wen2023.claims.instances import (
     small_interpolators,
     squared_gradients,
 )
-from flattest.problem.losses import Logistic
 
 SMOOTHING = (0.05, 0.2, 0.4)
 
@@ -72,7 +72,7 @@ def definition_a2_corrected(gamma_factor=1.0) -> Verdict:
 def theorem_a2(gamma_factor=1.0) -> Verdict:
     parts = []
     for p in SMOOTHING:
-        loss = Logistic(p)
+        loss = ft.Logistic(p)
         y = np.array([-1.0, 1.0])
         target = gamma_factor * y * _gamma(p)
         least = -p * np.log(p) - (1 - p) * np.log(1 - p)
@@ -87,7 +87,7 @@ def theorem_a2(gamma_factor=1.0) -> Verdict:
 def _logistic_trace(factor_of_p) -> Iterator[Verdict]:
     note = "six architectures × p = .05, .2, .4, by finite differences"
     for p in SMOOTHING:
-        loss = Logistic(p)
+        loss = ft.Logistic(p)
         for model, params, data in small_interpolators(loss):
             squares = squared_gradients(model, params, data).mean()
             value = dense_trace(model, params, data, loss)
@@ -118,7 +118,7 @@ def lemma_a13_corrected(factor=1.0) -> Verdict:
 
 def _equation_19(stray: bool) -> Verdict:
     """The last terms of (19) for a softplus network, with or without the stray Tr ∇²f(x_i)."""
-    loss = Logistic()
+    loss = ft.Logistic()
     model, params, data = small_interpolators(loss)[-1]
     terms = squared_gradients(model, params, data)
     if stray:

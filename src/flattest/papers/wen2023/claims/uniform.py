@@ -9,12 +9,11 @@ import itertools
 import numpy as np
 from scipy.stats import beta as beta_law
 
-from flattest.curvature.sharpness import trace
+import flattest as ft
 from flattest.evidence import Verdict, at_least, at_most, equal
 from flattest.ledger.claim import claim, provided, worst
 from flattest.papers.wen2023.claims.instances import random_interpolator
-from flattest.problem.data import Xor, hypercube
-from flattest.problem.models import MLP
+from flattest.problem.data import hypercube
 from flattest.problem.randomness import generator
 
 DELTA = 0.1
@@ -150,7 +149,7 @@ def lemma_a10() -> Verdict:
     for d in DIMENSIONS:
         n, failures = sample_size(d, 3.0), 0
         for trial in range(trials):
-            x = Xor(d).sample(generator(trial, "claims/lemma-a.10", d), n)[0]
+            x = ft.Xor(d).sample(generator(trial, "claims/lemma-a.10", d), n)[0]
             eigenvalues = np.linalg.eigvalsh(x.T @ x / n)
             failures += eigenvalues[0] < 0.25 or eigenvalues[-1] > 2
         rates.append(failure_bound(failures, trials))
@@ -194,9 +193,9 @@ def least_active_share(x: np.ndarray, starts: int = 20, steps: int = 300) -> flo
 def lemma_a5() -> Verdict:
     shares = []
     for d, seed in itertools.product((4, 8, 16), range(4)):
-        x = Xor(d).draw(sample_size(d, 3.0), seed).x
+        x = ft.Xor(d).draw(sample_size(d, 3.0), seed).x
         shares.append(least_active_share(x))
-    few = least_active_share(Xor(16).draw(16, 0).x)
+    few = least_active_share(ft.Xor(16).draw(16, 0).x)
     note = f"C = 3, C1 = 1/8, C2 = 1: least share of active points over w; at n = d it is {few:g}"
     return provided(
         at_least(min(shares), 0.125, 0.0, note, seeds=len(shares)),
@@ -213,7 +212,7 @@ def lemma_a5() -> Verdict:
 def lemma_a6() -> Verdict:
     low, high = [], []
     for d, seed in itertools.product((4, 8, 16), range(4)):
-        x = Xor(d).draw(sample_size(d, 3.0), seed).x
+        x = ft.Xor(d).draw(sample_size(d, 3.0), seed).x
         low.append(extreme_relu_squares(x, sign=1))
         high.append(extreme_relu_squares(x, sign=-1))
     note = f"C = 3, C1 = 1/16, C2 = 2 as in the proof: least over w; the largest is {max(high):.3f}"
@@ -224,12 +223,12 @@ def _lemma_a11_terms(of_w2) -> list[Verdict]:
     """Tr ∇²L against the terms of its neurons, that of W2 being of_w2(n) Σ_i relu(W1_j·x_i)²."""
     parts = []
     for seed in range(3):
-        data, model = Xor(8, distinct=True).draw(20, seed), MLP(30)
+        data, model = ft.Xor(8, distinct=True).draw(20, seed), ft.MLP(30)
         params = random_interpolator(model, data, seed)
         h = data.x @ params["W1"].T
         of_w1 = 2 * data.d * (params["W2"] ** 2 * (h > 0)).sum() / data.n
         terms = of_w1 + of_w2(data.n) * (np.maximum(h, 0) ** 2).sum()
-        parts.append(equal(float(trace(model, params, data)), terms, 1e-9, "3 interpolators"))
+        parts.append(equal(float(ft.trace(model, params, data)), terms, 1e-9, "3 interpolators"))
     return parts
 
 
@@ -265,10 +264,10 @@ def lemma_a11() -> Verdict:
     ratios = []
     for d, seed in itertools.product((4, 8), range(4)):
         n = sample_size(d, 3.0)
-        data = Xor(d, distinct=n <= 2**d).draw(min(n, 2**d), seed)
-        params = random_interpolator(MLP(2 * data.n), data, seed)
+        data = ft.Xor(d, distinct=n <= 2**d).draw(min(n, 2**d), seed)
+        params = random_interpolator(ft.MLP(2 * data.n), data, seed)
         squares = (params["W1"] ** 2).sum() + d * (params["W2"] ** 2).sum()
-        ratios.append(float(trace(MLP(2 * data.n), params, data)) / squares)
+        ratios.append(float(ft.trace(ft.MLP(2 * data.n), params, data)) / squares)
     note = (
         f"C1 = 1/8, C2 = 4 from Lemmas A.5 and A.6; ratios from {min(ratios):.3f} to "
         f"{max(ratios):.3f}, and 1 on average over w"
