@@ -50,9 +50,8 @@ def good_and_bad(n: int, r: int, tau: float, name: str, seed: int) -> dict[str, 
     data = distribution.draw(n, seed)
     U = distribution.directions
     teacher = np.resize(U, (n, d))
-    spare = ft.inner_weights(U, 2 * n, np.sqrt(r / d), seed)
     pools = {
-        "good": np.concatenate([teacher, spare]),
+        "good": np.concatenate([teacher, ft.inner_weights(U, 2 * n, np.sqrt(r / d), seed)]),
         "bad": ft.bad_inner_weights(U, 3 * n, 0.0, seed),
     }
     found = {pool: _scaled(W, data, distribution, name) for pool, W in pools.items()}

@@ -238,8 +238,7 @@ def s87_printed() -> Verdict:
     network, x = next(networks("S87", 1))
     q = generator(1, "mulayoff2021/S87").normal(size=network.theta.size)
     q /= np.linalg.norm(q)
-    features = tangent_features(network, x)
-    left = np.linalg.norm(q @ features) ** 2 / x.size
+    left = np.linalg.norm(q @ tangent_features(network, x)) ** 2 / x.size
     return equal(left, _s87(network, x, q, np.ones(network.width)), 1e-9)
 
 

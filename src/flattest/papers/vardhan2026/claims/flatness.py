@@ -4,7 +4,7 @@ import numpy as np
 
 import flattest as ft
 from flattest.evidence import Verdict, at_least, at_most, equal
-from flattest.ledger.claim import claim, provided, worst
+from flattest.ledger.claim import Verdicts, claim, provided, worst
 from flattest.papers.vardhan2026.claims.instances import small_network
 from flattest.problem.models import Params
 from flattest.problem.multi_index import signal_power
@@ -149,9 +149,9 @@ def appendix_d6_printed() -> Verdict:
     source="Appendix D.6",
     evidence="identity",
     reading="as corrected",
+    of=worst,
 )
-def appendix_d6_corrected(one=1.0) -> Verdict:
-    parts = []
+def appendix_d6_corrected(one=1.0) -> Verdicts:
     for name, c in (("relu", 1), ("leaky_relu:0.1", 1), ("quadratic", 2)):
         model, params, data = small_network(name, seed=0, bias=True)
         h = data.x @ params["W1"].T + params["b1"]
@@ -162,5 +162,4 @@ def appendix_d6_corrected(one=1.0) -> Verdict:
         terms = A ** (1 / (c + 1)) * B ** (c / (c + 1)) * np.abs(params["W2"]) ** p
         formula = 2 * (c + 1) * c ** (-c / (c + 1)) * terms.sum()
         flattest = ft.flattest_rescaling(model, params, data).params
-        parts.append(equal(float(ft.trace(model, flattest, data)), formula, 1e-9, "c = 1, 2"))
-    return worst(parts)
+        yield equal(float(ft.trace(model, flattest, data)), formula, 1e-9, "c = 1, 2")

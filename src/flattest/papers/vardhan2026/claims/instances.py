@@ -6,7 +6,7 @@ from functools import cache
 import numpy as np
 
 import flattest as ft
-from flattest.evidence import mean_interval
+from flattest.evidence import equal, mean_interval
 from flattest.papers.vardhan2026.experiments import Scaling
 from flattest.problem.models import Params
 from flattest.problem.randomness import generator
@@ -53,3 +53,31 @@ def fitted_exponent(
         np.polyfit(log_n, np.log([measure(n, seed) for n in sizes]), 1)[0] for seed in range(seeds)
     ]
     return mean_interval(slopes)
+
+
+def power_law(
+    measure: Callable[[int, int], float],
+    sizes: Sequence[int],
+    seeds: int,
+    exponent: float,
+    tolerance: float,
+    note: str,
+) -> ft.Verdict:
+    """That measure(n, seed) is of order n^exponent."""
+    slope, interval = fitted_exponent(measure, sizes, seeds)
+    return equal(slope, exponent, tolerance, note, seeds=seeds, interval=interval)
+
+
+def exponents(
+    name: str, sizes: tuple[int, ...], seeds: int, *series: str
+) -> dict[str, tuple[float, tuple[float, float]]]:
+    """For each series of the scaling experiment, the exponent in n: mean and interval."""
+    return {
+        key: mean_interval(
+            [
+                np.polyfit(np.log(sizes), np.log(scaling(name, sizes, seed)[key]), 1)[0]
+                for seed in range(seeds)
+            ]
+        )
+        for key in series
+    }

@@ -7,13 +7,13 @@ import numpy as np
 
 import flattest as ft
 from flattest.evidence import Verdict, at_least, at_most, equal
-from flattest.ledger.claim import claim, provided, worst
+from flattest.ledger.claim import Verdicts, claim, provided, worst
 from flattest.papers.vardhan2026.claims.instances import (
+    exponents,
     features,
     fitted_exponent,
     gaussian,
-    mean_interval,
-    scaling,
+    power_law,
     unit_weights,
 )
 from flattest.papers.vardhan2026.interpolation import flattest_outer_weights
@@ -37,17 +37,14 @@ def _singular_value(index: int, name: str) -> Callable[[int, int], float]:
     "The largest singular value of Φ is of order √(nm), all others are of order √m, m ≍ n.",
     source="Lemma 2",
     evidence="scaling law",
+    of=worst,
 )
-def lemma_2() -> Verdict:
-    parts = []
+def lemma_2() -> Verdicts:
     for name in ("relu", "quadratic"):
         for index, exponent in ((0, 1.0), (1, 0.5), (-1, 0.5)):
-            slope, interval = fitted_exponent(
-                _singular_value(index, name), (128, 256, 512), seeds=3
-            )
             note = f"exponent in n of singular value {index} of {name} features, d = n, m = 3n"
-            parts.append(equal(slope, exponent, 0.15, note, seeds=3, interval=interval))
-    return worst(parts)
+            measure = _singular_value(index, name)
+            yield power_law(measure, (128, 256, 512), 3, exponent, 0.15, note)
 
 
 def _instance(name: str, n: int = 40, seed: int = 0):
@@ -108,8 +105,7 @@ def _theorem_1_floor(W, data, name: str) -> float:
     c = p / (2 - p)
     model = ft.MLP(len(W), activation=name)
     ones = np.ones(len(W))
-    labelled = ft.Dataset(data.x, features(W, data.x, name) @ ones)
-    at = masses(model, {"W1": W, "W2": ones}, labelled)
+    at = masses(model, {"W1": W, "W2": ones}, ft.Dataset(data.x, features(W, data.x, name) @ ones))
     A, B = at.A / 2, at.B / 2
     K = 2 * (c + 1) * c ** (-c / (c + 1))
     least = np.min(B ** (c / (c + 1)) * A ** ((1 - c) / (c + 1)))
@@ -156,21 +152,10 @@ def theorem_1(factor=1.0) -> Verdict:
     return provided(worst(tight), at_least(min(ratios), 1, 1e-9, "27 draws"))
 
 
-def _exponents(name: str, sizes: tuple[int, ...], seeds: int, *series: str):
-    """For each series of the scaling experiment, the exponent in n: mean and interval."""
-    results = [scaling(name, sizes, seed) for seed in range(seeds)]
-    log_n = np.log(sizes)
-    return {
-        key: mean_interval([np.polyfit(log_n, np.log(r[key]), 1)[0] for r in results])
-        for key in series
-    }
-
-
 def _theorem_2(name: str, sizes: tuple[int, ...], seeds: int, tolerance: float) -> Verdict:
     p = ft.norm_exponent(name)
     expected = {"good": 1 - p, "bad": 1 - p / 2, "gap": p / 2}
-    found = _exponents(name, sizes, seeds, *expected)
-    parts = [
+    return worst(
         # Absolute tolerances: shifted by 1, so that an exponent of 0 is no special case.
         equal(
             1 + slope,
@@ -180,9 +165,8 @@ def _theorem_2(name: str, sizes: tuple[int, ...], seeds: int, tolerance: float) 
             seeds=seeds,
             interval=(1 + interval[0], 1 + interval[1]),
         )
-        for key, (slope, interval) in found.items()
-    ]
-    return worst(parts)
+        for key, (slope, interval) in exponents(name, sizes, seeds, *expected).items()
+    )
 
 
 @claim(
@@ -266,13 +250,13 @@ def proposition_2_printed() -> Verdict:
     source="Proposition 2",
     evidence="inequality",
     reading="as corrected",
+    of=worst,
 )
-def proposition_2_corrected() -> Verdict:
-    parts = []
+def proposition_2_corrected() -> Verdicts:
     for m in (100, 1000, 10_000):
         W, a, data = _outlier_interpolator(m)
         miss = np.abs(features(W, data.x, "quadratic") @ a - data.y).max() / np.abs(data.y).max()
-        parts += [
+        yield from [
             at_most(np.sum(a ** (4 / 3)), 2 * m ** (-1 / 3), 0.0, "order-flattest"),
             at_most(miss, 0, 1e-9, "interpolates"),
         ]
@@ -281,8 +265,7 @@ def proposition_2_corrected() -> Verdict:
         a = rng.standard_normal((1000, 50)) ** 5
         norms = np.sum(np.abs(a) ** p, axis=1) ** (1 / p)
         ratio = np.abs(a).sum(axis=1) / (50 ** (1 - 1 / p) * norms)
-        parts.append(at_most(ratio.max(), 1, 1e-12, "‖a‖₁ against m^{1−1/p} ‖a‖_p"))
-    return worst(parts)
+        yield at_most(ratio.max(), 1, 1e-12, "‖a‖₁ against m^{1−1/p} ‖a‖_p")
 
 
 @claim(
@@ -329,8 +312,7 @@ def _least_square(n: int, seed: int, kind: str) -> np.ndarray:
     distribution = ft.SumOfSingleIndex(2 * n, 5, "relu")
     data = distribution.draw(n, seed)
     U = distribution.directions
-    spare = unit_weights(2 * n, 2 * n, seed)
-    good = np.concatenate([np.resize(U, (n, 2 * n)), spare])
+    good = np.concatenate([np.resize(U, (n, 2 * n)), unit_weights(2 * n, 2 * n, seed)])
     W = good if kind == "good" else ft.bad_inner_weights(U, 3 * n, 0.0, seed)
     return ft.flattest_interpolator(features(W, data.x, "relu"), data.y, 2).a
 
@@ -366,17 +348,16 @@ def lemma_8() -> Verdict:
     "Noise changes √(yᵀ(ΦΦᵀ)⁻¹y) by at most ‖noise‖/σ_min(Φ), which is of order σ for m ≍ n.",
     source="Lemma 9",
     evidence="inequality",
+    of=worst,
 )
-def lemma_9() -> Verdict:
-    parts = []
+def lemma_9() -> Verdicts:
     for seed in range(10):
         _, data, phi = _instance("relu", seed=seed)
         noise = 0.5 * np.random.default_rng(seed).standard_normal(data.n)
         norm = lambda y, gram=phi @ phi.T: np.sqrt(y @ np.linalg.solve(gram, y))  # noqa: E731
         change = abs(norm(data.y + noise) - norm(data.y))
         limit = np.linalg.norm(noise) / np.linalg.svd(phi, compute_uv=False)[-1]
-        parts.append(at_most(change, limit, 0.0, "ten draws"))
-    return worst(parts)
+        yield at_most(change, limit, 0.0, "ten draws")
 
 
 @claim(
@@ -385,14 +366,12 @@ def lemma_9() -> Verdict:
     "on the others interpolate with ‖a‖_p^p = O(m^{1−p}).",
     source="Lemma 13",
     evidence="scaling law",
+    of=worst,
 )
-def lemma_13() -> Verdict:
-    parts = []
+def lemma_13() -> Verdicts:
     for name in ("relu", "quadratic"):
-        slope, interval = fitted_exponent(_lemma_13_norm(name), (64, 128, 256), seeds=3)
         note = f"exponent in n of m^{{p−1}} ‖a‖_p^p, {name}"
-        parts.append(equal(slope, 0, 0.1, note, seeds=3, interval=interval))
-    return worst(parts)
+        yield power_law(_lemma_13_norm(name), (64, 128, 256), 3, 0, 0.1, note)
 
 
 def _lemma_13_norm(name: str) -> Callable[[int, int], float]:

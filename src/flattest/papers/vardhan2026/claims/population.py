@@ -7,12 +7,11 @@ import numpy as np
 
 import flattest as ft
 from flattest.evidence import Verdict, at_least, at_most, equal
-from flattest.ledger.claim import claim, every, provided, worst
+from flattest.ledger.claim import Verdicts, claim, every, provided, worst
 from flattest.papers.vardhan2026.claims.instances import (
+    exponents,
     features,
     gaussian,
-    mean_interval,
-    scaling,
     unit_weights,
 )
 from flattest.papers.vardhan2026.interpolation import flattest_outer_weights
@@ -27,9 +26,9 @@ ACTIVATIONS = ("relu", "leaky_relu:0.1", "quadratic")
     "The population loss is E y² − 2 a·k + aᵀKa, k_j = E y σ(w_j·x), K_ij = E σ(w_i·x) σ(w_j·x).",
     source="Appendix B.1, Eq. (2)",
     evidence="sample",
+    of=worst,
 )
-def appendix_b1() -> Verdict:
-    parts = []
+def appendix_b1() -> Verdicts:
     for name in ACTIVATIONS:
         for distribution in (
             ft.SingleIndex(10, link=name, noise=0.2),
@@ -42,8 +41,7 @@ def appendix_b1() -> Verdict:
             errors = (features(W, fresh.x, name) @ a - fresh.y) ** 2
             distance = errors.mean() - ft.population_loss(W, a, distribution, name)
             stderr = errors.std() / np.sqrt(len(errors))
-            parts.append(at_most(abs(distance) / stderr, 4, 0.0, "standard errors, 9 cases"))
-    return worst(parts)
+            yield at_most(abs(distance) / stderr, 4, 0.0, "standard errors, 9 cases")
 
 
 @claim(
@@ -128,9 +126,9 @@ def section_6_weights_corrected(rho=0.1) -> Verdict:
     "hence at least Var(link) + σ², for all outer weights.",
     source="Example 1, Appendix D.4.2",
     evidence="identity",
+    of=worst,
 )
-def example_1(factor=1.0) -> Verdict:
-    parts = []
+def example_1(factor=1.0) -> Verdicts:
     for name in ACTIVATIONS:
         distribution = ft.SumOfSingleIndex(20, 4, name, 0.3)
         W = ft.bad_inner_weights(distribution.directions, 30, 0.0, seed=0)
@@ -141,9 +139,8 @@ def example_1(factor=1.0) -> Verdict:
         # E f = m₁ Σ a_j with m₁ = E σ(t), which is E y for a teacher of the same activation.
         square = a @ K @ a - 2 * mean * mean * a.sum() + mean**2
         loss = ft.population_loss(W, a, distribution, name)
-        parts.append(equal(loss, factor * (spread + square), 1e-9, "three activations"))
-        parts.append(at_least(ft.least_population_loss(W, distribution, name)[0], spread, 1e-9))
-    return worst(parts)
+        yield equal(loss, factor * (spread + square), 1e-9, "three activations")
+        yield at_least(ft.least_population_loss(W, distribution, name)[0], spread, 1e-9)
 
 
 @claim(
@@ -195,20 +192,19 @@ def lemma_10(factor=1.0) -> Verdict:
     "‖D^{1/2} M D^{1/2}‖_F ≤ λ_max(M) ‖D‖_F.",
     source="Lemma 11 (its formulas are lost; these are the inequalities of its proof)",
     evidence="inequality",
+    of=worst,
 )
-def lemma_11() -> Verdict:
-    parts = []
+def lemma_11() -> Verdicts:
     for seed in range(50):
         root = gaussian(12, 15, seed)
         M = root @ root.T
         D = gaussian(1, 12, seed + 1000)[0] ** 2
         low, *_, high = np.linalg.eigvalsh(M)
         scaled = np.sqrt(D)[:, None] * M * np.sqrt(D)
-        parts += [
+        yield from [
             at_most(low * D.sum(), np.sum(np.diag(M) * D), 1e-12),
             at_most(np.linalg.norm(scaled), high * np.linalg.norm(D), 1e-12, "50 draws"),
         ]
-    return worst(parts)
 
 
 @claim(
@@ -232,17 +228,13 @@ def lemma_12(factor=1.0) -> Verdict:
     "excess population loss falls at least like n^{−1/2}.",
     source="Theorem 3",
     evidence="scaling law",
+    of=worst,
 )
-def theorem_3() -> Verdict:
-    sizes = (64, 128, 256)
-    parts = []
+def theorem_3() -> Verdicts:
     for name in ("relu", "quadratic"):
-        runs = [scaling(name, sizes, seed) for seed in range(5)]
-        slopes = [np.polyfit(np.log(sizes), np.log(r["good_excess_loss"]), 1)[0] for r in runs]
-        slope, interval = mean_interval(slopes)
+        ((slope, interval),) = exponents(name, (64, 128, 256), 5, "good_excess_loss").values()
         note = f"exponent of the flattest interpolator's excess loss, {name}, noise 0.1/√n"
-        parts.append(at_most(slope, -0.5, 0.0, note, seeds=5, interval=interval))
-    return worst(parts)
+        yield at_most(slope, -0.5, 0.0, note, seeds=5, interval=interval)
 
 
 @claim(
@@ -281,8 +273,7 @@ def _below_deviation_bound(cross: float, square: float) -> Iterator[Verdict]:
             phi = features(W, data.x, name)
             some = generator(seed, "claims/interpolator").standard_normal(len(W))
             least, seen = ft.flattest_interpolators(phi, np.stack([data.y, phi @ some]), 2)
-            far = least.a + some - seen.a
-            for a in (flattest_outer_weights(W, data, name).a, least.a, far):
+            for a in (flattest_outer_weights(W, data, name).a, least.a, least.a + some - seen.a):
                 limit = _deviation_bound(W, a, data, distribution, name, cross, square)
                 yield at_most(ft.population_loss(W, a, distribution, name), limit)
 

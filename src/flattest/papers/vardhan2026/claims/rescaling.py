@@ -5,7 +5,7 @@ from scipy.optimize import minimize
 
 import flattest as ft
 from flattest.evidence import Verdict, at_least, at_most, equal
-from flattest.ledger.claim import claim, provided, worst
+from flattest.ledger.claim import Verdicts, claim, provided, worst
 from flattest.papers.vardhan2026.claims.instances import (
     DEGREES,
     gaussian,
@@ -20,9 +20,9 @@ from flattest.rescaling.two_layer import masses
     "w_j → b_j w_j, a_j → b_j^{−c} a_j leaves the network's output unchanged.",
     source="Definition 1",
     evidence="identity",
+    of=worst,
 )
-def definition_1(exponent=1.0) -> Verdict:
-    parts = []
+def definition_1(exponent=1.0) -> Verdicts:
     for name in DEGREES:
         model, params, data = small_network(name, seed=0)
         scales = np.random.default_rng(1).uniform(1.5, 3, model.width)
@@ -30,8 +30,7 @@ def definition_1(exponent=1.0) -> Verdict:
         # `exponent` multiplies c, so that another power of b_j would be noticed.
         moved["W2"] = moved["W2"] * scales ** (model.homogeneity * (1 - exponent))
         change = np.abs(ft.predict(model, moved, data.x, data.x) - data.y).max()
-        parts.append(at_most(change / np.abs(data.y).max(), 0, 1e-12, "largest relative change"))
-    return worst(parts)
+        yield at_most(change / np.abs(data.y).max(), 0, 1e-12, "largest relative change")
 
 
 @claim(
@@ -92,9 +91,9 @@ def appendix_b2_corrected(factor=1.0) -> Verdict:
     "min over b of the trace: 2(c+1) c^{−c/(c+1)} Σ A_j^{1/(c+1)} B_j^{c/(c+1)} |a_j|^{2c/(c+1)}.",
     source="Lemma 3, Eq. (4)",
     evidence="identity",
+    of=worst,
 )
-def lemma_3(factor=2.0) -> Verdict:
-    parts = []
+def lemma_3(factor=2.0) -> Verdicts:
     for name, c in DEGREES.items():
         model, params, data = small_network(name, seed=3)
         h = data.x @ params["W1"].T
@@ -104,8 +103,7 @@ def lemma_3(factor=2.0) -> Verdict:
         formula = factor * (c + 1) * c ** (-c / (c + 1)) * terms.sum()
         orbit = masses(model, params, data)
         found = minimize(lambda t, o=orbit: np.log(o.trace(np.exp(t))), np.zeros(5), tol=1e-13)
-        parts.append(equal(np.exp(found.fun), formula, 1e-9, "numerical minimum, c = 1, 2, 3"))
-    return worst(parts)
+        yield equal(np.exp(found.fun), formula, 1e-9, "numerical minimum, c = 1, 2, 3")
 
 
 def _lemma_1_constant(name: str, factor: float) -> tuple[float, float]:

@@ -6,7 +6,7 @@ import numpy as np
 
 import flattest as ft
 from flattest.evidence import Verdict, at_least, at_most, equal
-from flattest.ledger.claim import assuming, claim, every, provided, worst
+from flattest.ledger.claim import Verdicts, assuming, claim, every, misprint, provided, worst
 from flattest.papers.wen2023.claims.bias import fits
 from flattest.papers.wen2023.claims.instances import dense_trace, random_interpolator, small_data
 from flattest.problem.data import hypercube
@@ -108,36 +108,23 @@ def sign_corrected(two=2.0) -> Verdict:
     return provided(equal(product_norm(case[1]), two, 1e-12, "‖γ ⊙ W2‖₁"), fits(*case))
 
 
-def _sum_of_preactivations(with_tail: bool, two: float = 2.0) -> Verdict:
+@misprint(
+    "wen2023/lemma-a.1/sum-",
+    printed="a_{4k+1} + a_{4k+4} = 2b_1 = a_{4k+2} + a_{4k+3} for the four heads with one tail.",
+    corrected="a_{4k+1} + a_{4k+4} = 2(b_1 + W_1[3:d]s) = a_{4k+2} + a_{4k+3} for four heads with "
+    "tail s.",
+    source="Lemma A.1, proof",
+    evidence="identity",
+    of=worst,
+)
+def sum_of_preactivations(as_printed: bool, two=2.0) -> Verdicts:
     """a_{4k+1} + a_{4k+4} for a random neuron: the heads cancel, the tail does not."""
     rng = generator(0, "claims/lemma-a.1")
     w, b, tail = rng.normal(size=6), rng.normal(), 1.0 - 2.0 * rng.integers(0, 2, 4)
     x = [np.concatenate([head, tail]) for head in ([1, 1], [-1, -1], [1, -1], [-1, 1])]
     a = [w @ point + b for point in x]
-    right = two * (b + (w[2:] @ tail if with_tail else 0.0))
-    return worst([equal(a[0] + a[1], right, 1e-12), equal(a[2] + a[3], right, 1e-12)])
-
-
-@claim(
-    "wen2023/lemma-a.1/sum-as-printed",
-    "a_{4k+1} + a_{4k+4} = 2b_1 = a_{4k+2} + a_{4k+3} for the four heads with one tail.",
-    source="Lemma A.1, proof",
-    evidence="identity",
-    reading="as printed",
-)
-def sum_as_printed() -> Verdict:
-    return _sum_of_preactivations(with_tail=False)
-
-
-@claim(
-    "wen2023/lemma-a.1/sum-corrected",
-    "a_{4k+1} + a_{4k+4} = 2(b_1 + W_1[3:d]s) = a_{4k+2} + a_{4k+3} for four heads with tail s.",
-    source="Lemma A.1, proof",
-    evidence="identity",
-    reading="as corrected",
-)
-def sum_corrected(two=2.0) -> Verdict:
-    return _sum_of_preactivations(with_tail=True, two=two)
+    right = two * (b + (0.0 if as_printed else w[2:] @ tail))
+    yield from (equal(a[i] + a[i + 1], right, 1e-12) for i in (0, 2))
 
 
 def with_idle_neurons(coefficient: float) -> tuple[ft.MLP, Params, ft.Dataset]:
@@ -206,7 +193,14 @@ def all_neurons_corrected() -> Verdict:
     return provided(largest, optimal, fits(model, params, data))
 
 
-def _lemma_a3_ratios() -> list[float]:
+@misprint(
+    "wen2023/lemma-a.3/",
+    printed="inf Tr ∇²L = inf(‖W2‖² + ‖γ‖²) over interpolating 2-MLP-Sim-BN.",
+    corrected="Tr ∇²L ≥ 2(‖W2‖² + ‖γ‖²) for interpolating 2-MLP-Sim-BN, approached as W1 → ∞.",
+    source="Lemma A.3",
+    evidence="inequality",
+)
+def lemma_a3(as_printed: bool, two=2.0) -> Verdict:
     """Tr ∇²L/(‖W2‖² + ‖γ‖²) of interpolators, by finite differences at small sizes."""
     data, ratios = small_data(), []
     for seed in range(8):
@@ -217,63 +211,28 @@ def _lemma_a3_ratios() -> list[float]:
     complete = ft.CompleteXor(4).draw(16, seed=0)
     model, params, _ = ft.sim_bn_optimum(complete, scale=1e6)
     squares = (params["W2"] ** 2).sum() + (params["gamma"] ** 2).sum()
-    return [*ratios, float(ft.trace(model, params, complete)) / squares]
+    ratios.append(float(ft.trace(model, params, complete)) / squares)
+    least = 1.0 if as_printed else two
+    return equal(min(ratios), least, 1e-6, "least Tr ∇²L/(‖W2‖² + ‖γ‖²) found")
 
 
-@claim(
-    "wen2023/lemma-a.3/as-printed",
-    "inf Tr ∇²L = inf(‖W2‖² + ‖γ‖²) over interpolating 2-MLP-Sim-BN.",
-    source="Lemma A.3",
-    evidence="inequality",
-    reading="as printed",
+@misprint(
+    "wen2023/lemma-a.3/rectified-",
+    printed="∂f/∂W2_j = γ_j a_i[j]/a[j] with a_i = W1 x_i + b_1, whose mean square is γ_j².",
+    corrected="∂f/∂W2_j = γ_j relu(a_i[j])/a[j], whose mean square is γ_j².",
+    source="Lemma A.3, proof",
+    evidence="identity",
 )
-def lemma_a3_as_printed() -> Verdict:
-    return equal(min(_lemma_a3_ratios()), 1.0, 1e-6, "least Tr ∇²L/(‖W2‖² + ‖γ‖²) found")
-
-
-@claim(
-    "wen2023/lemma-a.3/corrected",
-    "Tr ∇²L ≥ 2(‖W2‖² + ‖γ‖²) for interpolating 2-MLP-Sim-BN, approached as W1 → ∞.",
-    source="Lemma A.3",
-    evidence="inequality",
-    reading="as corrected",
-)
-def lemma_a3_corrected(two=2.0) -> Verdict:
-    return equal(min(_lemma_a3_ratios()), two, 1e-6, "least Tr ∇²L/(‖W2‖² + ‖γ‖²) found")
-
-
-def _normalized_gradient(rectified: bool) -> Verdict:
+def normalized_gradient(as_printed: bool) -> Verdict:
     """(1/n) Σ_i (a_i/a)² with a_i the pre-activations as printed, or rectified."""
     data = small_data()
     params = sim_bn(9).init(data.d, seed=3)
     h = data.x @ params["W1"].T + params["b1"]
     r = np.maximum(h, 0)
     live = (r > 0).any(axis=0)
-    numerator = r if rectified else h
+    numerator = h if as_printed else r
     value = (numerator[:, live] ** 2 / (r[:, live] ** 2).mean(axis=0)).mean(axis=0)
     return worst(equal(v, 1.0, 1e-12, "(1/n) Σ_i (a_i[j]/a[j])² for each neuron") for v in value)
-
-
-@claim(
-    "wen2023/lemma-a.3/rectified-as-printed",
-    "∂f/∂W2_j = γ_j a_i[j]/a[j] with a_i = W1 x_i + b_1, whose mean square is γ_j².",
-    source="Lemma A.3, proof",
-    evidence="identity",
-    reading="as printed",
-)
-def rectified_as_printed() -> Verdict:
-    return _normalized_gradient(rectified=False)
-
-
-@claim(
-    "wen2023/lemma-a.3/rectified-corrected",
-    "∂f/∂W2_j = γ_j relu(a_i[j])/a[j], whose mean square is γ_j².",
-    source="Lemma A.3, proof",
-    evidence="identity",
-    reading="as corrected",
-)
-def rectified_corrected() -> Verdict:
-    return _normalized_gradient(rectified=True)
 
 
 def _excess(gamma: np.ndarray, W2: np.ndarray) -> float:
@@ -329,17 +288,15 @@ def equality_corrected() -> Verdict:
     "the four-neuron network as W1 → ∞.",
     source="Theorem 3.2, with Lemmas A.1 and A.3",
     evidence="certificate",
+    of=every,
 )
-def infimum(eight=8.0) -> Verdict:
-    def parts():
-        for d, n in ((6, 24), (12, 60), (30, 160)):
-            data = ft.CompleteXor(d).draw(n, seed=0)
-            model, params, _ = ft.sim_bn_optimum(data, scale=SCALE)
-            yield equal(float(ft.trace(model, params, data)), eight, 1e-9, "W1 of scale 1e6")
-            yield equal(ft.lower_bound(model, data).value, eight, 1e-12, "`lower_bound`")
-            yield fits(model, params, data)
-
-    return every(parts())
+def infimum(eight=8.0) -> Verdicts:
+    for d, n in ((6, 24), (12, 60), (30, 160)):
+        data = ft.CompleteXor(d).draw(n, seed=0)
+        model, params, _ = ft.sim_bn_optimum(data, scale=SCALE)
+        yield equal(float(ft.trace(model, params, data)), eight, 1e-9, "W1 of scale 1e6")
+        yield equal(ft.lower_bound(model, data).value, eight, 1e-12, "`lower_bound`")
+        yield fits(model, params, data)
 
 
 @claim(

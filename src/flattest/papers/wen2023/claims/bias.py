@@ -7,7 +7,7 @@ import flattest as ft
 from flattest.evidence import Verdict, at_most, equal
 from flattest.flatness.certification import hidden_layers, population_error
 from flattest.flatness.extreme import is_extreme
-from flattest.ledger.claim import assuming, claim, every, provided, worst
+from flattest.ledger.claim import Verdicts, assuming, claim, every, misprint, provided, worst
 from flattest.papers.wen2023.claims.instances import (
     dense_trace,
     max_error,
@@ -66,19 +66,19 @@ def lemma_4_1(factor=2.0) -> Verdict:
     "networks without normalization.",
     source="Equation (1), second line",
     evidence="identity",
+    of=worst,
 )
-def equation_1(factor=2.0) -> Verdict:
-    data, parts = small_data(), []
+def equation_1(factor=2.0) -> Verdicts:
+    data = small_data()
     for model, _, _ in small_interpolators():
         params = model.init(data.d, seed=5)
         residual = ft.predict(model, params, data.x, data.x) - data.y
         extra = output_traces(model, params, data)
         value = dense_trace(model, params, data)
         terms = squared_gradients(model, params, data) + residual * extra
-        parts.append(equal(value, factor * terms.mean(), 1e-6, "six architectures at random"))
+        yield equal(value, factor * terms.mean(), 1e-6, "six architectures at random")
         if model.norm is None and model.activation == "relu":
-            parts.append(equal(np.abs(extra).max(), 0.0, 1e-6, "Tr ∇²f of a ReLU network"))
-    return worst(parts)
+            yield equal(np.abs(extra).max(), 0.0, 1e-6, "Tr ∇²f of a ReLU network")
 
 
 @claim(
@@ -94,8 +94,7 @@ def definition_4_1() -> Verdict:
         x = generator(seed, "claims/definition-4.1").normal(size=(14, 2 + seed % 3))
         vertices = np.isin(np.arange(len(x)), ConvexHull(x).vertices)
         misjudged += int((is_extreme(x) != vertices).sum())
-    cube = ft.Xor(6, distinct=True).draw(40, 0).x
-    misjudged += int((~is_extreme(cube)).sum())
+    misjudged += int((~is_extreme(ft.Xor(6, distinct=True).draw(40, 0).x)).sum())
     return equal(misjudged, 0, 0.0, "points misjudged, against Qhull in 2–4 dimensions, and a cube")
 
 
@@ -149,16 +148,14 @@ def _memorizer_parts(data, depth, bound, note, **constants) -> list[Verdict]:
     "(2D/n) Σ|y_i|^{2(D−1)/D}(‖x_i‖²+1)^{1/D}.",
     source="Theorem 4.1",
     evidence="certificate",
+    of=every,
 )
-def theorem_4_1(factor=1.0, r_factor=1.0) -> Verdict:
-    def parts():
-        for data, depth in THEOREM_4_1_CASES:
-            r = r_factor * (norms(data) / np.abs(data.y)) ** (1 / depth)
-            note = "hypercube and sphere, real labels, D = 2 … 5, n ≤ 200"
-            bound = factor * theorem_4_1_bound(data, depth)
-            yield from _memorizer_parts(data, depth, bound, note, r=r)
-
-    return every(parts())
+def theorem_4_1(factor=1.0, r_factor=1.0) -> Verdicts:
+    for data, depth in THEOREM_4_1_CASES:
+        r = r_factor * (norms(data) / np.abs(data.y)) ** (1 / depth)
+        note = "hypercube and sphere, real labels, D = 2 … 5, n ≤ 200"
+        bound = factor * theorem_4_1_bound(data, depth)
+        yield from _memorizer_parts(data, depth, bound, note, r=r)
 
 
 @claim(
@@ -237,64 +234,41 @@ def differentiable_corrected() -> Verdict:
     return provided(jump, *_memorizer_parts(data, 3, theorem_4_1_bound(data, 3), "flatness"))
 
 
-@claim(
-    "wen2023/theorem-4.1/zero-label-as-printed",
-    "Where y_i = 0 the printed choice r_i = u_i = 1 attains the least trace.",
+@misprint(
+    "wen2023/theorem-4.1/zero-label-",
+    printed="Where y_i = 0 the printed choice r_i = u_i = 1 attains the least trace.",
+    corrected="Where y_i = 0 a memorizing solution approaches the least trace as u_i → 0 and does "
+    "not attain it: its activation must not be 0.",
     source="Theorem 4.1, proof, last line",
     evidence="certificate",
-    reading="as printed",
 )
-def zero_label_as_printed() -> Verdict:
-    data = sphere_data(12, 5, seed=0, zeros=3)
-    note = "the last activation of such a point alone costs u_i² = 1"
-    return assuming(*_memorizer_parts(data, 2, theorem_4_1_bound(data, 2), note, silence=1.0))
-
-
-@claim(
-    "wen2023/theorem-4.1/zero-label-corrected",
-    "Where y_i = 0 a memorizing solution approaches the least trace as u_i → 0 and does not attain "
-    "it: its activation must not be 0.",
-    source="Theorem 4.1, proof, last line",
-    evidence="certificate",
-    reading="as corrected",
-)
-def zero_label_corrected(factor=1.0) -> Verdict:
+def zero_label(as_printed: bool, factor=1.0) -> Verdict:
     data = sphere_data(12, 5, seed=0, zeros=3)
     bound = factor * theorem_4_1_bound(data, 2)
+    if as_printed:
+        note = "the last activation of such a point alone costs u_i² = 1"
+        return assuming(*_memorizer_parts(data, 2, bound, note, silence=1.0))
     return provided(*_memorizer_parts(data, 2, bound, "u_i = 1e-7", silence=1e-7))
 
 
-def _equation_4_residual(signed: bool, factor: float = 1.0) -> float:
+@misprint(
+    "wen2023/equation-4/",
+    printed="The bound is reached when W2 ⊙ 1[W1'x'_i > 0] = relu(W1'x'_i)/‖x'_i‖, as for the "
+    "memorizer.",
+    corrected="The bound is reached when W2 ⊙ 1[W1'x'_i > 0] = sign(y_i) relu(W1'x'_i)/‖x'_i‖.",
+    source="Equation (4)",
+    evidence="identity",
+)
+def equation_4(as_printed: bool, factor=1.0) -> Verdict:
     """max |W2 ⊙ 1[W1' x'_i > 0] − (sign y_i) factor relu(W1' x'_i)/‖x'_i‖| for the memorizer."""
     data = ft.Xor(10, distinct=True).draw(30, 0)
     _, params, _ = ft.memorizer(data)
     h = data.x @ params["W1"].T + params["b1"]
     right = factor * np.maximum(h, 0) / norms(data)[:, None]
-    if signed:
+    if not as_printed:
         right *= np.sign(data.y)[:, None]
-    return float(np.abs(params["W2"] * (h > 0) - right).max())
-
-
-@claim(
-    "wen2023/equation-4/as-printed",
-    "The bound is reached when W2 ⊙ 1[W1'x'_i > 0] = relu(W1'x'_i)/‖x'_i‖, as for the memorizer.",
-    source="Equation (4)",
-    evidence="identity",
-    reading="as printed",
-)
-def equation_4_as_printed() -> Verdict:
-    return equal(_equation_4_residual(signed=False), 0.0, 1e-9, "labels −1 have W2 < 0")
-
-
-@claim(
-    "wen2023/equation-4/corrected",
-    "The bound is reached when W2 ⊙ 1[W1'x'_i > 0] = sign(y_i) relu(W1'x'_i)/‖x'_i‖.",
-    source="Equation (4)",
-    evidence="identity",
-    reading="as corrected",
-)
-def equation_4_corrected(factor=1.0) -> Verdict:
-    return equal(_equation_4_residual(signed=True, factor=factor), 0.0, 1e-9)
+    residual = np.abs(params["W2"] * (h > 0) - right).max()
+    return equal(residual, 0.0, 1e-9, "labels −1 have W2 < 0" if as_printed else "")
 
 
 def _generalizer(d: int, n: int, r: float, factor: float = 1.0) -> list[Verdict]:
@@ -306,58 +280,33 @@ def _generalizer(d: int, n: int, r: float, factor: float = 1.0) -> list[Verdict]
     return [flat, fits(model, params, data), equal(error, 0.0, 0.0, "zero-one error")]
 
 
-@claim(
-    "wen2023/equation-5/r-as-printed",
-    "With r = (d²+1)^{1/4} the four-neuron network has the least trace.",
+@misprint(
+    "wen2023/equation-5/r-",
+    printed="With r = (d²+1)^{1/4} the four-neuron network has the least trace.",
+    corrected="With r = (d+1)^{1/4} the four-neuron network interpolates, generalizes and has the "
+    "least trace 4√(d+1).",
     source="Equation (5)",
     evidence="certificate",
-    reading="as printed",
 )
-def equation_5_as_printed() -> Verdict:
-    return assuming(*_generalizer(30, 100, (30**2 + 1) ** 0.25))
+def equation_5(as_printed: bool, factor=1.0, r_factor=1.0) -> Verdict:
+    r = (30**2 + 1) ** 0.25 if as_printed else r_factor * 31**0.25
+    return (assuming if as_printed else provided)(*_generalizer(30, 100, r, factor))
 
 
-@claim(
-    "wen2023/equation-5/r-corrected",
-    "With r = (d+1)^{1/4} the four-neuron network interpolates, generalizes and has the least "
-    "trace 4√(d+1).",
+@misprint(
+    "wen2023/equation-5/index-",
+    printed="W2[2i+j] = (−1)^{i+j}/r belongs to neuron 2i+j+1.",
+    corrected="W2[2i+j+1] = (−1)^{i+j}/r.",
     source="Equation (5)",
-    evidence="certificate",
-    reading="as corrected",
+    evidence="identity",
 )
-def equation_5_corrected(factor=1.0, r_factor=1.0) -> Verdict:
-    return provided(*_generalizer(30, 100, r_factor * 31**0.25, factor))
-
-
-def _indexed(shift: int) -> Verdict:
+def equation_5_index(as_printed: bool) -> Verdict:
     """The interpolation error of (5) with W2[2i + j + 1 − shift] = (−1)^{i+j}/r, 1-based."""
     data = ft.Xor(6).draw(40, 0)
     model, params, _ = ft.xor_generalizer(data)
-    W2 = np.zeros(4)
-    W2[: 4 - shift] = params["W2"][shift:]
+    shift = 1 if as_printed else 0
+    W2 = np.append(params["W2"][shift:], np.zeros(shift))
     return fits(model, {**params, "W2": W2}, data)
-
-
-@claim(
-    "wen2023/equation-5/index-as-printed",
-    "W2[2i+j] = (−1)^{i+j}/r belongs to neuron 2i+j+1.",
-    source="Equation (5)",
-    evidence="identity",
-    reading="as printed",
-)
-def equation_5_index_as_printed() -> Verdict:
-    return _indexed(shift=1)
-
-
-@claim(
-    "wen2023/equation-5/index-corrected",
-    "W2[2i+j+1] = (−1)^{i+j}/r.",
-    source="Equation (5)",
-    evidence="identity",
-    reading="as corrected",
-)
-def equation_5_index_corrected() -> Verdict:
-    return _indexed(shift=0)
 
 
 @claim(
@@ -365,47 +314,30 @@ def equation_5_index_corrected() -> Verdict:
     "For n distinct points a flattest memorizer has zero-one error max(1 − n/2^d, 0).",
     source="Proposition 4.1",
     evidence="enumeration",
+    of=every,
 )
-def proposition_4_1(factor=1.0) -> Verdict:
-    def parts():
-        for d, n in ((12, 500), (5, 20), (5, 32), (10, 1)):
-            data = ft.Xor(d, distinct=True).draw(n, seed=d)
-            model, params, _ = ft.memorizer(data)
-            error = population_error(model, params, data).value
-            printed = factor * max(1 - n / 2**d, 0)
-            yield equal(error, printed, 1e-12, "d ≤ 12, all of {−1, 1}^d")
-            yield from _memorizer_parts(data, 2, theorem_4_1_bound(data, 2), "flatness")
-
-    return every(parts())
+def proposition_4_1(factor=1.0) -> Verdicts:
+    for d, n in ((12, 500), (5, 20), (5, 32), (10, 1)):
+        data = ft.Xor(d, distinct=True).draw(n, seed=d)
+        model, params, _ = ft.memorizer(data)
+        error = population_error(model, params, data).value
+        yield equal(error, factor * max(1 - n / 2**d, 0), 1e-12, "d ≤ 12, all of {−1, 1}^d")
+        yield from _memorizer_parts(data, 2, theorem_4_1_bound(data, 2), "flatness")
 
 
-def _repeated(n: int, d: int, count) -> Verdict:
-    data = ft.Xor(d).draw(n, seed=0)
+@misprint(
+    "wen2023/proposition-4.1/repeats-",
+    printed="For n i.i.d. samples the memorizer's zero-one error is max(1 − n/2^d, 0).",
+    corrected="With n' distinct points among the samples the error is 1 − n'/2^d.",
+    source="Proposition 4.1",
+    evidence="enumeration",
+)
+def repeats(as_printed: bool) -> Verdict:
+    data = ft.Xor(6).draw(60, seed=0)
     model, params, _ = ft.memorizer(data)
     error = population_error(model, params, data).value
-    return equal(error, max(1 - count(data) / 2**d, 0), 1e-12, f"i.i.d. points, d = {d}, n = {n}")
-
-
-@claim(
-    "wen2023/proposition-4.1/repeats-as-printed",
-    "For n i.i.d. samples the memorizer's zero-one error is max(1 − n/2^d, 0).",
-    source="Proposition 4.1",
-    evidence="enumeration",
-    reading="as printed",
-)
-def repeats_as_printed() -> Verdict:
-    return _repeated(60, 6, lambda data: data.n)
-
-
-@claim(
-    "wen2023/proposition-4.1/repeats-corrected",
-    "With n' distinct points among the samples the error is 1 − n'/2^d.",
-    source="Proposition 4.1",
-    evidence="enumeration",
-    reading="as corrected",
-)
-def repeats_corrected() -> Verdict:
-    return _repeated(60, 6, lambda data: len(np.unique(data.x, axis=0)))
+    count = data.n if as_printed else len(np.unique(data.x, axis=0))
+    return equal(error, max(1 - count / 2**data.d, 0), 1e-12, "i.i.d. points, d = 6, n = 60")
 
 
 @claim(

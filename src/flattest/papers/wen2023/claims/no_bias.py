@@ -10,7 +10,7 @@ import flattest as ft
 from flattest.evidence import Verdict, at_least, at_most, equal
 from flattest.flatness.bounds import two_layer_rademacher_bound
 from flattest.flatness.certification import population_error
-from flattest.ledger.claim import assuming, claim, provided, worst
+from flattest.ledger.claim import Verdicts, assuming, claim, every, provided, worst
 from flattest.papers.wen2023.claims.bias import fits
 from flattest.problem.data import hypercube
 from flattest.problem.models import Params
@@ -25,21 +25,21 @@ GRID_D, GRID_RATIO, GRID_SEEDS = (8, 12, 16), (2.0, 2.5, 3.0, 4.0, 6.0), 2
     "network of A.2.4 computes y with Σ‖W1_j‖|W2_j| = 4√(2+2ε²)/(2−2ε), whatever d.",
     source="Condition 2, Appendix A.2.4",
     evidence="certificate",
+    of=every,
 )
-def condition_2(factor=1.0) -> Verdict:
-    epsilon, parts = 0.1, []
+def condition_2(factor=1.0) -> Verdicts:
+    epsilon = 0.1
     for d in (3, 6, 10):
         x = hypercube(d)
         model, params, _ = ft.no_bias_xor(ft.Xor(d).draw(40, 0), epsilon=epsilon)
         C = factor * 4 * np.sqrt(2 + 2 * epsilon**2) / (2 - 2 * epsilon)
-        parts.append(equal(ft.path_norm(params), C, 1e-9, "Σ‖W1_j‖|W2_j|, d = 3, 6, 10"))
+        yield equal(ft.path_norm(params), C, 1e-9, "Σ‖W1_j‖|W2_j|, d = 3, 6, 10")
         error = np.abs(ft.predict(model, params, x, x) - x[:, 0] * x[:, 1]).max()
-        parts.append(equal(error, 0.0, 1e-10, "|f − y| over the cube"))
-        parts.append(equal(np.abs(x.T @ x / len(x) - np.eye(d)).max(), 0.0, 1e-12, "covariance"))
+        yield equal(error, 0.0, 1e-10, "|f − y| over the cube")
+        yield equal(np.abs(x.T @ x / len(x) - np.eye(d)).max(), 0.0, 1e-12, "covariance")
         lam = generator(0, "claims/condition-2", d).normal(size=(200, d)) * 2
         log_mgf = np.log(np.exp(lam @ x.T).mean(axis=1)) / ((lam**2).sum(axis=1) / 2)
-        parts.append(at_most(log_mgf.max(), 1.0, 0.0, "log E e^{λ·x} over ‖λ‖²/2"))
-    return provided(*parts)
+        yield at_most(log_mgf.max(), 1.0, 0.0, "log E e^{λ·x} over ‖λ‖²/2")
 
 
 @claim(
@@ -62,8 +62,7 @@ def appendix_a24(factor=1.0) -> Verdict:
 
 def memorizer_without_bias(data: ft.Dataset) -> tuple[ft.MLP, Params]:
     """For linearly independent inputs: w_i·x_i = 1 and w_i·x_j = −1, scaled to Equation (4)."""
-    signs = 2 * np.eye(data.n) - 1
-    w = np.linalg.lstsq(data.x, signs, rcond=None)[0].T
+    w = np.linalg.lstsq(data.x, 2 * np.eye(data.n) - 1, rcond=None)[0].T
     r = np.sqrt(np.abs(data.y) * np.linalg.norm(data.x, axis=1))
     return ft.MLP(data.n), {"W1": r[:, None] * w, "W2": data.y / r}
 

@@ -11,7 +11,7 @@ from scipy.stats import beta as beta_law
 
 import flattest as ft
 from flattest.evidence import Verdict, at_least, at_most, equal
-from flattest.ledger.claim import claim, provided, worst
+from flattest.ledger.claim import Verdicts, claim, misprint, provided, worst
 from flattest.papers.wen2023.claims.instances import random_interpolator
 from flattest.problem.data import hypercube
 from flattest.problem.randomness import generator
@@ -77,36 +77,22 @@ def lemma_a8() -> Verdict:
     return _pointwise(lambda h: np.maximum(h, 0) ** 2, 0.125, 1.5, n)
 
 
-def _masked_law(values) -> Verdict:
+@misprint(
+    "wen2023/lemma-a.8/c-",
+    printed="|w·x|² 1(w·x > 0) has the law of |w·x|² c with c Rademacher, independent of x.",
+    corrected="|w·x|² 1(w·x > 0) has the law of |w·x|² c with c uniform on {0, 1}, independent of "
+    "x.",
+    source="Lemma A.8, proof",
+    evidence="enumeration",
+)
+def masked_law(as_printed: bool) -> Verdict:
     """The law of |w·x|² 1(w·x > 0) against that of |w·x|² c, over the cube, as sorted values."""
     x = hypercube(6)
     h = x @ np.arange(1.0, 7.0)
     left = np.repeat(np.maximum(h, 0) ** 2, 2)
-    right = np.concatenate([h**2 * c for c in values])
+    right = np.concatenate([h**2 * c for c in (-1.0 if as_printed else 0.0, 1.0)])
     distance = np.abs(np.sort(left) - np.sort(right)).max()
     return equal(distance, 0.0, 1e-12, "distance of quantiles over {−1, 1}⁶")
-
-
-@claim(
-    "wen2023/lemma-a.8/c-as-printed",
-    "|w·x|² 1(w·x > 0) has the law of |w·x|² c with c Rademacher, independent of x.",
-    source="Lemma A.8, proof",
-    evidence="enumeration",
-    reading="as printed",
-)
-def c_as_printed() -> Verdict:
-    return _masked_law((-1.0, 1.0))
-
-
-@claim(
-    "wen2023/lemma-a.8/c-corrected",
-    "|w·x|² 1(w·x > 0) has the law of |w·x|² c with c uniform on {0, 1}, independent of x.",
-    source="Lemma A.8, proof",
-    evidence="enumeration",
-    reading="as corrected",
-)
-def c_corrected() -> Verdict:
-    return _masked_law((0.0, 1.0))
 
 
 def greedy_cover(points: np.ndarray, epsilon: float) -> np.ndarray:
@@ -219,39 +205,23 @@ def lemma_a6() -> Verdict:
     return provided(at_least(min(low), 1 / 16, 0.0, note, seeds=len(low)), at_most(max(high), 2.0))
 
 
-def _lemma_a11_terms(of_w2) -> list[Verdict]:
-    """Tr ∇²L against the terms of its neurons, that of W2 being of_w2(n) Σ_i relu(W1_j·x_i)²."""
-    parts = []
+@misprint(
+    "wen2023/lemma-a.11/sum-",
+    printed="Tr ∇²L = Σ_j (W2_j² (2/n) Σ_i 1[W1_j·x_i > 0]‖x_i‖² + Σ_i relu(W1_j·x_i)²).",
+    corrected="Tr ∇²L = Σ_j (W2_j² (2/n) Σ_i 1[W1_j·x_i > 0]‖x_i‖² + (2/n) Σ_i relu(W1_j·x_i)²).",
+    source="Lemma A.11, proof",
+    evidence="identity",
+    of=worst,
+)
+def lemma_a11_sum(as_printed: bool, two=2.0) -> Verdicts:
+    """Tr ∇²L against the terms of its neurons, those of W1 and those of W2."""
     for seed in range(3):
         data, model = ft.Xor(8, distinct=True).draw(20, seed), ft.MLP(30)
         params = random_interpolator(model, data, seed)
         h = data.x @ params["W1"].T
         of_w1 = 2 * data.d * (params["W2"] ** 2 * (h > 0)).sum() / data.n
-        terms = of_w1 + of_w2(data.n) * (np.maximum(h, 0) ** 2).sum()
-        parts.append(equal(float(ft.trace(model, params, data)), terms, 1e-9, "3 interpolators"))
-    return parts
-
-
-@claim(
-    "wen2023/lemma-a.11/sum-as-printed",
-    "Tr ∇²L = Σ_j (W2_j² (2/n) Σ_i 1[W1_j·x_i > 0]‖x_i‖² + Σ_i relu(W1_j·x_i)²).",
-    source="Lemma A.11, proof",
-    evidence="identity",
-    reading="as printed",
-)
-def sum_as_printed() -> Verdict:
-    return worst(_lemma_a11_terms(lambda n: 1.0))
-
-
-@claim(
-    "wen2023/lemma-a.11/sum-corrected",
-    "Tr ∇²L = Σ_j (W2_j² (2/n) Σ_i 1[W1_j·x_i > 0]‖x_i‖² + (2/n) Σ_i relu(W1_j·x_i)²).",
-    source="Lemma A.11, proof",
-    evidence="identity",
-    reading="as corrected",
-)
-def sum_corrected(two=2.0) -> Verdict:
-    return worst(_lemma_a11_terms(lambda n: two / n))
+        of_w2 = (1.0 if as_printed else two / data.n) * (np.maximum(h, 0) ** 2).sum()
+        yield equal(float(ft.trace(model, params, data)), of_w1 + of_w2, 1e-9, "3 interpolators")
 
 
 @claim(
@@ -272,5 +242,6 @@ def lemma_a11() -> Verdict:
         f"C1 = 1/8, C2 = 4 from Lemmas A.5 and A.6; ratios from {min(ratios):.3f} to "
         f"{max(ratios):.3f}, and 1 on average over w"
     )
-    parts = at_least(min(ratios), 1 / 8, 0.0, note, seeds=len(ratios)), at_most(max(ratios), 4.0)
-    return provided(*parts)
+    return provided(
+        at_least(min(ratios), 1 / 8, 0.0, note, seeds=len(ratios)), at_most(max(ratios), 4.0)
+    )
