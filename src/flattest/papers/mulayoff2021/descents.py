@@ -51,6 +51,13 @@ class Minimum(NamedTuple):
     top_vector_gap: float
 
 
+def swept(task: Any, model: ft.MLP, seed: int, lr: np.ndarray) -> dict[str, np.ndarray]:
+    """What is measured of the minima that descent from one initial point finds, per step size."""
+    data, phases = task.data(seed), [task.phase(float(step)) for step in lr]
+    found = descend(model.init(1, seed), data, phases, settle=task.settle)
+    return measured(task, model, found, data, lr)
+
+
 def measured(
     task: Any, model: ft.MLP, found: Descent, data: ft.Dataset, lr: np.ndarray
 ) -> dict[str, np.ndarray]:

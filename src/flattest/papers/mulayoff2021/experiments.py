@@ -167,17 +167,10 @@ class StepSizeSweep(Descending, frozen=True, tag="mulayoff2021/step-size-sweep")
         return self.count
 
     def compute(self, seed: int) -> Mapping[str, Any]:
-        from flattest.papers.mulayoff2021.descents import measured
-        from flattest.training.univariate import descend
+        from flattest.papers.mulayoff2021.descents import swept
 
-        data, lr = self.data(seed), np.geomspace(self.lowest, self.highest, self.count)
-        found = descend(
-            self.model.init(1, seed),
-            data,
-            [self.phase(float(step)) for step in lr],
-            settle=self.settle,
-        )
-        return measured(self, self.model, found, data, lr)
+        lr = np.geomspace(self.lowest, self.highest, self.count)
+        return swept(self, self.model, seed, lr)
 
     def columns(self, series: Mapping[str, np.ndarray]) -> Mapping[str, float]:
         sharpness, variation = series["counted_sharpness"], series["counted_variation"]
@@ -203,16 +196,11 @@ class InitMagnitudes(Descending, frozen=True, tag="mulayoff2021/init-magnitudes"
         return self.count * len(self.factors)
 
     def compute(self, seed: int) -> Mapping[str, Any]:
-        from flattest.papers.mulayoff2021.descents import measured
-        from flattest.training.univariate import descend
+        from flattest.papers.mulayoff2021.descents import swept
 
-        data, lr = self.data(seed), np.geomspace(self.lowest, self.highest, self.count)
-        phases = [self.phase(float(step)) for step in lr]
-        sweeps = {}
-        for factor in self.factors:
-            model = scaled_network(self.width, factor)
-            found = descend(model.init(1, seed), data, phases, settle=self.settle)
-            sweeps[factor] = measured(self, model, found, data, lr)
+        lr = np.geomspace(self.lowest, self.highest, self.count)
+        models = {factor: scaled_network(self.width, factor) for factor in self.factors}
+        sweeps = {factor: swept(self, model, seed, lr) for factor, model in models.items()}
         curves = {name: np.array([s[name] for s in sweeps.values()]) for name in _CURVES}
         largest = sweeps[max(self.factors)]
         return curves | {
