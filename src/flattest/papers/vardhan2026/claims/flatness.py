@@ -14,19 +14,21 @@ D, N, SEEDS = 50, 100, 20
 TEACHER = ft.SingleIndex(D, link="relu")
 
 
-def _own_margin(x: np.ndarray) -> float:
-    """The least margin by which a point is separated from the others along its own direction.
+def _margins(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """w_i = x_i/‖x_i‖, w_i·x_i, and by how much that exceeds every other w_i·x_j.
 
     Positive margins make every point an extreme point of their convex hull.
     """
-    own = x @ (x / np.linalg.norm(x, axis=1, keepdims=True)).T
-    others = own.copy()
+    W = x / np.linalg.norm(x, axis=1, keepdims=True)
+    others = x @ W.T
+    own = np.diag(others).copy()
     np.fill_diagonal(others, -np.inf)
-    return float(np.min(np.diag(own) - others.max(axis=0)))
+    return W, own, own - others.max(axis=0)
 
 
 def _share_of_extreme_draws() -> float:
-    return float(np.mean([_own_margin(TEACHER.draw(N, seed).x) > 0 for seed in range(SEEDS)]))
+    draws = [TEACHER.draw(N, seed).x for seed in range(SEEDS)]
+    return float(np.mean([_margins(x)[2].min() > 0 for x in draws]))
 
 
 @claim(
@@ -57,13 +59,9 @@ def extreme_points_corrected() -> Verdict:
 
 def _memorizer(data: ft.Dataset) -> tuple[ft.MLP, Params]:
     """wen2023's Theorem 4.1 on Gaussian points: neuron i fires on x_i alone."""
-    W = data.x / np.linalg.norm(data.x, axis=1, keepdims=True)
-    own = data.x @ W.T
-    others = own.copy()
-    np.fill_diagonal(others, -np.inf)
-    heights = (np.diag(own) - others.max(axis=0)) / 2
-    params = {"W1": W, "b1": heights - np.diag(own), "W2": data.y / heights}
-    return ft.MLP(data.n, bias=True), params
+    W, own, margins = _margins(data.x)
+    heights = margins / 2
+    return ft.MLP(data.n, bias=True), {"W1": W, "b1": heights - own, "W2": data.y / heights}
 
 
 def _teacher_network() -> tuple[ft.MLP, Params]:

@@ -69,11 +69,12 @@ def condition_1() -> Verdict:
 def lemma_a1(two=2.0) -> Verdict:
     data = ft.CompleteXor(6).draw(24, seed=0)
     _, params, _ = ft.sim_bn_optimum(data)
-    values = [product_norm(params)]
-    model = sim_bn(40)
-    values += [product_norm(random_interpolator(model, data, seed)) for seed in range(100)]
+    others = [random_interpolator(sim_bn(40), data, seed) for seed in range(100)]
     return equal(
-        min(values), two, 1e-9, "least ‖γ ⊙ W2‖₁ of 100 random interpolators and the optimum"
+        min(map(product_norm, [params, *others])),
+        two,
+        1e-9,
+        "least ‖γ ⊙ W2‖₁ of 100 random interpolators and the optimum",
     )
 
 
@@ -324,10 +325,10 @@ def theorem_3_2_all_neurons_as_printed() -> Verdict:
 def theorem_3_2_all_neurons_corrected(two=2.0) -> Verdict:
     cases = [with_idle_neurons(c) for c in (1e-2, 1e-4, 1e-6)]
     cases += [with_split_neurons(delta) for delta in (1e-1, 1e-2, 1e-4)]
-    ratios = []
-    for model, params, data in cases:
-        excess = float(ft.trace(model, params, data)) - 8
-        ratios.append(weighted_tail(params) ** 2 * data.x[:, 2].var() / excess)
+    ratios = [
+        weighted_tail(params) ** 2 * data.x[:, 2].var() / (float(ft.trace(model, params, data)) - 8)
+        for model, params, data in cases
+    ]
     note = (
         "largest squared sum times Var x[3] over the excess of the trace over 8; six networks with "
         "weights on x[3], of neurons that cancel and of neurons split in two"

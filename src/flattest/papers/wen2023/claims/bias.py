@@ -169,11 +169,10 @@ def theorem_4_1_lower_bound(factor=1.0) -> Verdict:
     for depth in (2, 3, 4):
         data = sphere_data(12, 6, seed=depth)
         bound = factor * theorem_4_1_bound(data, depth)
-        model, params, _ = ft.memorizer(data, depth=depth)
-        ratios.append(float(ft.trace(model, params, data)) / bound)
-        for seed in range(60):
-            params = random_interpolator(ft.MLP(20, depth=depth, bias=True), data, seed)
-            ratios.append(float(ft.trace(ft.MLP(20, depth=depth, bias=True), params, data)) / bound)
+        wide = ft.MLP(20, depth=depth, bias=True)
+        networks = [(wide, random_interpolator(wide, data, seed)) for seed in range(60)]
+        networks.append(ft.memorizer(data, depth=depth)[:2])
+        ratios += [float(ft.trace(model, params, data)) / bound for model, params in networks]
     return equal(min(ratios), 1.0, FLAT, "least trace/bound of 180 interpolators and 3 memorizers")
 
 
@@ -361,10 +360,8 @@ def proposition_4_2(factor=1.0, r_factor=1.0) -> Verdict:
     reading="as printed",
 )
 def width_as_printed() -> Verdict:
-    data, errors = ft.Xor(4).draw(1, 0), []
-    for seed in range(500):
-        params = ft.MLP(1, bias=True).init(4, seed)
-        errors.append(population_error(ft.MLP(1, bias=True), params, data).value)
+    data, model = ft.Xor(4).draw(1, 0), ft.MLP(1, bias=True)
+    errors = [population_error(model, model.init(4, seed), data).value for seed in range(500)]
     note = "one neuron has outputs of one sign, so at least half of the cube is wrong"
     return at_most(min(errors), 0.0, 0.0, note)
 

@@ -127,10 +127,8 @@ def equation_17_corrected(factor=1.0) -> Verdict:
     reading="as printed",
 )
 def width_n_as_printed() -> Verdict:
-    errors = []
-    for n in (25, 200):
-        data = ft.Circle(label="cos2").draw(n, 1)
-        errors.append(population_mse(*equation_17(data, "z"), data).value)
+    sets = [ft.Circle(label="cos2").draw(n, 1) for n in (25, 200)]
+    errors = [population_mse(*equation_17(data, "z"), data).value for data in sets]
     note = (
         "MSE at n = 200 over MSE at n = 25, where δ² falls 64-fold: f is 0 between any two points. "
         "A flattest neuron has one value on all training points it is active on, hence is active "
