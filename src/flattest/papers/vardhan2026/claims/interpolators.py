@@ -114,9 +114,8 @@ def _theorem_1_floor(W, data, name: str) -> float:
 
 def _least_trace(W, data, name: str) -> float:
     """S_min of the flattest interpolator with inner weights W, through the Hessian."""
-    found = flattest_outer_weights(W, data, name)
     model = ft.MLP(len(W), activation=name)
-    params = {"W1": W, "W2": found.a}
+    params = {"W1": W, "W2": flattest_outer_weights(W, data, name).a}
     return float(ft.trace(model, ft.flattest_rescaling(model, params, data).params, data))
 
 

@@ -154,8 +154,7 @@ def theorem_4_1(factor=1.0, r_factor=1.0) -> Verdicts:
     for data, depth in THEOREM_4_1_CASES:
         r = r_factor * (norms(data) / np.abs(data.y)) ** (1 / depth)
         note = "hypercube and sphere, real labels, D = 2 … 5, n ≤ 200"
-        bound = factor * theorem_4_1_bound(data, depth)
-        yield from _memorizer_parts(data, depth, bound, note, r=r)
+        yield from _memorizer_parts(data, depth, factor * theorem_4_1_bound(data, depth), note, r=r)
 
 
 @claim(
