@@ -26,10 +26,6 @@ def _initialized(task: Training, initialization: ft.Init) -> Training:
     return replace(task, model=replace(task.model, initialization=initialization))
 
 
-def _he(task: Training) -> Training:
-    return _initialized(task, ft.Init(weights="he"))
-
-
 def _first_layer_times(factor: float) -> Change:
     def change(task: Training) -> Training:
         first = ("W1", "b1") if task.model.bias else ("W1",)
@@ -66,7 +62,7 @@ CHANGES: dict[str, Change] = {
     "as-printed": lambda task: task,
     "first-layer-0.1": _first_layer_times(0.1),
     "first-layer-3": _slower(_first_layer_times(3.0)),
-    "he": _slower(_he),
+    "he": _slower(lambda task: _initialized(task, ft.Init(weights="he"))),
     "replacement": _with_phase(replacement=True),
     "rho-0.01": _with_phase(rho=0.01),
     "rho-0.1": _with_phase(rho=0.1),

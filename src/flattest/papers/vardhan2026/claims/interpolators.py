@@ -1,7 +1,6 @@
 """Lemmas 2, 5–9 and 13, Theorems 1, 2 and 4, Proposition 2: how flat interpolators can be."""
 
-from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 
@@ -28,8 +27,8 @@ def _singular_values(n: int, seed: int, name: str) -> np.ndarray:
     return np.linalg.svd(phi, compute_uv=False)
 
 
-def _singular_value(index: int, name: str) -> Callable[[int, int], float]:
-    return lambda n, seed: float(_singular_values(n, seed, name)[index])
+def _singular_value(index: int, name: str, n: int, seed: int) -> float:
+    return float(_singular_values(n, seed, name)[index])
 
 
 @claim(
@@ -43,7 +42,7 @@ def lemma_2() -> Verdicts:
     for name in ("relu", "quadratic"):
         for index, exponent in ((0, 1.0), (1, 0.5), (-1, 0.5)):
             note = f"exponent in n of singular value {index} of {name} features, d = n, m = 3n"
-            measure = _singular_value(index, name)
+            measure = partial(_singular_value, index, name)
             yield power_law(measure, (128, 256, 512), 3, exponent, 0.15, note)
 
 
@@ -370,21 +369,17 @@ def lemma_9() -> Verdicts:
 def lemma_13() -> Verdicts:
     for name in ("relu", "quadratic"):
         note = f"exponent in n of m^{{p−1}} ‖a‖_p^p, {name}"
-        yield power_law(_lemma_13_norm(name), (64, 128, 256), 3, 0, 0.1, note)
+        yield power_law(partial(_lemma_13_norm, name), (64, 128, 256), 3, 0, 0.1, note)
 
 
-def _lemma_13_norm(name: str) -> Callable[[int, int], float]:
-    """m^{p−1} ‖a‖_p^p of the explicit interpolator, as a function of n and the seed."""
+def _lemma_13_norm(name: str, n: int, seed: int) -> float:
+    """m^{p−1} ‖a‖_p^p of the explicit interpolator."""
     p = ft.norm_exponent(name)
-
-    def norm(n: int, seed: int) -> float:
-        distribution = ft.SumOfSingleIndex(2 * n, 5, name, 0.1 / np.sqrt(n))
-        data = distribution.draw(n, seed)
-        teacher = np.resize(distribution.directions, (n - n % 5, 2 * n))
-        first = np.full(len(teacher), 1 / len(teacher))
-        rest = data.y - features(teacher, data.x, name) @ first
-        spare = features(unit_weights(2 * n, 2 * n, seed), data.x, name)
-        a = np.concatenate([first, ft.flattest_interpolator(spare, rest, 2).a])
-        return float(np.sum(np.abs(a) ** p) * n ** (p - 1))
-
-    return norm
+    distribution = ft.SumOfSingleIndex(2 * n, 5, name, 0.1 / np.sqrt(n))
+    data = distribution.draw(n, seed)
+    teacher = np.resize(distribution.directions, (n - n % 5, 2 * n))
+    first = np.full(len(teacher), 1 / len(teacher))
+    rest = data.y - features(teacher, data.x, name) @ first
+    spare = features(unit_weights(2 * n, 2 * n, seed), data.x, name)
+    a = np.concatenate([first, ft.flattest_interpolator(spare, rest, 2).a])
+    return float(np.sum(np.abs(a) ** p) * n ** (p - 1))

@@ -133,9 +133,8 @@ def norm_corrected(exponent=1.0) -> Verdict:
 
 def flattest(
     distribution: ft.Distribution, n: int, width: int, seed: int, steps: int
-) -> tuple[ft.Dataset, ft.SearchResult]:
-    data = distribution.draw(n, seed)
-    return data, ft.search_flattest(ft.MLP(width), data, seed, steps=steps)
+) -> ft.SearchResult:
+    return ft.search_flattest(ft.MLP(width), distribution.draw(n, seed), seed, steps=steps)
 
 
 @cache
@@ -143,16 +142,16 @@ def xor_grid() -> tuple[tuple[int, int, ft.SearchResult], ...]:
     """(d, n, flattest network found) over the grid, from random interpolators."""
     cells = itertools.product(GRID_D, GRID_RATIO, range(GRID_SEEDS))
     return tuple(
-        (d, n, flattest(ft.Xor(d, distinct=True), n, 32, seed, steps=400)[1])
+        (d, n, flattest(ft.Xor(d, distinct=True), n, 32, seed, steps=400))
         for d, ratio, seed in cells
         for n in [int(ratio * d)]
     )
 
 
-def _slope(cells, errors) -> tuple[float, tuple[float, float]]:
+def _slope(cells) -> tuple[float, tuple[float, float]]:
     """The exponent of d/n in the error, with its 95 % interval."""
-    x = np.log([d / n for d, n in cells])
-    fit = linregress(x, np.log(np.maximum(errors, 1e-12)))
+    x = np.log([d / n for d, n, _ in cells])
+    fit = linregress(x, np.log([max(result.end.test_mse, 1e-12) for _, _, result in cells]))
     half = float(t.ppf(0.975, len(x) - 2) * fit.stderr)
     return float(fit.slope), (float(fit.slope) - half, float(fit.slope) + half)
 
@@ -166,8 +165,7 @@ def _slope(cells, errors) -> tuple[float, tuple[float, float]]:
 )
 def theorem_3_1() -> Verdict:
     cells = xor_grid()
-    errors = [result.end.test_mse for _, _, result in cells]
-    _, interval = _slope([(d, n) for d, n, _ in cells], errors)
+    _, interval = _slope(cells)
     large = max(result.end.test_mse * n / d for d, n, result in cells if n >= 4 * d)
     note = (
         "lower end of the exponent of d/n in the test error of the flattest networks found, "
@@ -211,7 +209,7 @@ def lemma_a4() -> Verdict:
 @cache
 def single_index_grid() -> tuple[tuple[int, int, ft.SearchResult], ...]:
     return tuple(
-        (d, ratio * d, flattest(ft.SingleIndex(d), ratio * d, 32, seed, steps=400)[1])
+        (d, ratio * d, flattest(ft.SingleIndex(d), ratio * d, 32, seed, steps=400))
         for d, ratio, seed in itertools.product((6, 12), (3, 6), range(2))
     )
 
@@ -226,8 +224,7 @@ def single_index_grid() -> tuple[tuple[int, int, ft.SearchResult], ...]:
 )
 def theorem_a1() -> Verdict:
     cells = single_index_grid()
-    errors = [result.end.test_mse for _, _, result in cells]
-    slope, interval = _slope([(d, n) for d, n, _ in cells], errors)
+    slope, _ = _slope(cells)
     large = max(result.end.test_mse * n / d for d, n, result in cells)
     note = f"largest MSE·n/d, d = 6, 12, n/d = 3, 6; exponent of d/n: {slope:.2f}"
     headline = at_most(large, 1.0, 0.0, note, seeds=len(cells))

@@ -37,13 +37,15 @@ def _note(which: str, found: Summary) -> str:
 
 
 def _error_at_most(found: Summary, error: float) -> Verdict:
-    largest = found.column("test_error").high
-    return at_most(largest, error, 0.0, _note("largest", found), seeds=found.seeds)
+    return at_most(
+        found.column("test_error").high, error, 0.0, _note("largest", found), seeds=found.seeds
+    )
 
 
 def _error_at_least(found: Summary, error: float) -> Verdict:
-    least = found.column("test_error").low
-    return at_least(least, error, 0.0, _note("least", found), seeds=found.seeds)
+    return at_least(
+        found.column("test_error").low, error, 0.0, _note("least", found), seeds=found.seeds
+    )
 
 
 @figure(
