@@ -4,7 +4,7 @@ import numpy as np
 
 import flattest as ft
 from flattest.evidence import Verdict, at_least, at_most, equal
-from flattest.ledger.claim import Verdicts, claim, provided, worst
+from flattest.ledger.claim import Verdicts, claim, misprint, provided, worst
 from flattest.papers.vardhan2026.claims.instances import small_network
 from flattest.problem.models import Params
 from flattest.problem.multi_index import signal_power
@@ -26,35 +26,21 @@ def _margins(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return W, own, own - others.max(axis=0)
 
 
-def _share_of_extreme_draws() -> float:
-    draws = [TEACHER.draw(N, seed).x for seed in range(SEEDS)]
-    return float(np.mean([_margins(x)[2].min() > 0 for x in draws]))
-
-
-@claim(
-    "vardhan2026/section-1.2-extreme-points/as-printed",
-    "For n ≍ d Gaussian features, that every point is an extreme point of the convex hull "
+@misprint(
+    "vardhan2026/section-1.2-extreme-points/",
+    printed="For n ≍ d Gaussian features, that every point is an extreme point of the convex hull "
     "does not occur with high probability.",
-    source="Section 1.2",
-    evidence="sample",
-    reading="as printed",
-)
-def extreme_points_printed() -> Verdict:
-    note = f"share of draws in which all points are extreme, d = {D}, n = {N}"
-    return at_most(_share_of_extreme_draws(), 0.5, 0.0, note, seeds=SEEDS)
-
-
-@claim(
-    "vardhan2026/section-1.2-extreme-points/corrected",
-    "For n ≍ d Gaussian features every point is extreme with high probability: "
+    corrected="For n ≍ d Gaussian features every point is extreme with high probability: "
     "‖x_i‖² ≈ d exceeds every x_i·x_j ≲ √(d log n).",
     source="Section 1.2",
     evidence="sample",
-    reading="as corrected",
 )
-def extreme_points_corrected() -> Verdict:
+def extreme_points(as_printed: bool) -> Verdict:
+    draws = [TEACHER.draw(N, seed).x for seed in range(SEEDS)]
+    share = np.mean([_margins(x)[2].min() > 0 for x in draws])
     note = f"share of draws in which all points are extreme, d = {D}, n = {N}"
-    return equal(_share_of_extreme_draws(), 1, 0.0, note, seeds=SEEDS)
+    judge, bound = (at_most, 0.5) if as_printed else (equal, 1)
+    return judge(share, bound, 0.0, note, seeds=SEEDS)
 
 
 def _memorizer(data: ft.Dataset) -> tuple[ft.MLP, Params]:

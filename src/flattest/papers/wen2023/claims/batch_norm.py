@@ -14,6 +14,7 @@ from flattest.problem.models import Params
 from flattest.problem.randomness import generator
 
 SCALE = 1e6
+COMPLETE = ft.CompleteXor(6).draw(24, seed=0)
 
 
 def sim_bn(width: int) -> ft.MLP:
@@ -67,9 +68,8 @@ def condition_1() -> Verdict:
     evidence="inequality",
 )
 def lemma_a1(two=2.0) -> Verdict:
-    data = ft.CompleteXor(6).draw(24, seed=0)
-    _, params, _ = ft.sim_bn_optimum(data)
-    others = [random_interpolator(sim_bn(40), data, seed) for seed in range(100)]
+    _, params, _ = ft.sim_bn_optimum(COMPLETE)
+    others = [random_interpolator(sim_bn(40), COMPLETE, seed) for seed in range(100)]
     return equal(
         min(map(product_norm, [params, *others])),
         two,
@@ -80,10 +80,9 @@ def lemma_a1(two=2.0) -> Verdict:
 
 def _printed_optimum(sign: bool) -> tuple[ft.MLP, Params, ft.Dataset]:
     """The weights of Lemma A.1's proof: W2 = ½ as printed, or (−1)^{i+j}/2; γ = 1."""
-    data = ft.CompleteXor(6).draw(24, seed=0)
-    model, params, _ = ft.sim_bn_optimum(data, scale=1.0)
+    model, params, _ = ft.sim_bn_optimum(COMPLETE, scale=1.0)
     W2 = np.sign(params["W2"]) / 2 if sign else np.full(4, 0.5)
-    return model, {**params, "W2": W2, "gamma": np.ones(4)}, data
+    return model, {**params, "W2": W2, "gamma": np.ones(4)}, COMPLETE
 
 
 @claim(
@@ -133,8 +132,7 @@ def with_idle_neurons(coefficient: float) -> tuple[ft.MLP, Params, ft.Dataset]:
 
     Their outputs cancel, so the network still interpolates; the trace rises by 8 · coefficient.
     """
-    data = ft.CompleteXor(6).draw(24, seed=0)
-    _, params, _ = ft.sim_bn_optimum(data, scale=SCALE)
+    _, params, _ = ft.sim_bn_optimum(COMPLETE, scale=SCALE)
     idle, root = np.eye(6)[[2, 2]] * SCALE, np.sqrt(coefficient)
     grown = {
         "W1": np.vstack([params["W1"], idle]),
@@ -142,7 +140,7 @@ def with_idle_neurons(coefficient: float) -> tuple[ft.MLP, Params, ft.Dataset]:
         "gamma": np.concatenate([params["gamma"], [root, root]]),
         "W2": np.concatenate([params["W2"], [root, -root]]),
     }
-    return sim_bn(6), grown, data
+    return sim_bn(6), grown, COMPLETE
 
 
 def with_split_neurons(delta: float) -> tuple[ft.MLP, Params, ft.Dataset]:
@@ -151,47 +149,34 @@ def with_split_neurons(delta: float) -> tuple[ft.MLP, Params, ft.Dataset]:
     On their own head the two are 1 ± δx[3], whose sum is that of the neuron; elsewhere they are
     silent. The trace rises by 4δ² Var x[3] and the tails by δ, to leading order.
     """
-    data = ft.CompleteXor(6).draw(24, seed=0)
     heads = np.repeat(hypercube(2), 2, axis=0)
     slope = 0.5 + delta
     W1 = np.zeros((8, 6))
     W1[:, :2], W1[:, 2] = slope * heads, np.tile([delta, -delta], 4)
     b1 = np.full(8, 1 - 2 * slope)
-    size = np.sqrt((np.maximum(data.x @ W1.T + b1, 0) ** 2).mean(axis=0))
+    size = np.sqrt((np.maximum(COMPLETE.x @ W1.T + b1, 0) ** 2).mean(axis=0))
     root = np.sqrt(size / 2)
     split = {"W1": SCALE * W1, "b1": SCALE * b1, "gamma": root, "W2": heads.prod(axis=1) * root}
-    return sim_bn(8), split, data
+    return sim_bn(8), split, COMPLETE
 
 
-@claim(
-    "wen2023/lemma-a.1/all-neurons-as-printed",
-    "A minimizer of ‖γ ⊙ W2‖₁ has W1_j[3:d] = 0 for all neurons j.",
+@misprint(
+    "wen2023/lemma-a.1/all-neurons-",
+    printed="A minimizer of ‖γ ⊙ W2‖₁ has W1_j[3:d] = 0 for all neurons j.",
+    corrected="A minimizer of ‖γ ⊙ W2‖₁ has W1_j[3:d] = 0 for all neurons with γ_j W2_j ≠ 0.",
     source="Lemma A.1",
     evidence="certificate",
-    reading="as printed",
 )
-def all_neurons_as_printed() -> Verdict:
+def all_neurons(as_printed: bool) -> Verdict:
     model, params, data = with_idle_neurons(0.0)
-    optimal = equal(product_norm(params), 2.0, 1e-9, "‖γ ⊙ W2‖₁")
-    note = "largest ‖W1_j[3:d]‖/‖W1_j‖ at a minimizer with two neurons of γ_j W2_j = 0"
-    return assuming(
-        at_most(tails(params).max(), 0.0, 0.0, note), optimal, fits(model, params, data)
+    optimal = equal(product_norm(params), 2.0, 1e-9, "‖γ ⊙ W2‖₁"), fits(model, params, data)
+    if as_printed:
+        note = "largest ‖W1_j[3:d]‖/‖W1_j‖ at a minimizer with two neurons of γ_j W2_j = 0"
+        return assuming(at_most(tails(params).max(), 0.0, 0.0, note), *optimal)
+    used = tails(params)[params["gamma"] * params["W2"] != 0]
+    return provided(
+        equal(used.max(), 0.0, 1e-12, "largest ‖W1_j[3:d]‖/‖W1_j‖ where used"), *optimal
     )
-
-
-@claim(
-    "wen2023/lemma-a.1/all-neurons-corrected",
-    "A minimizer of ‖γ ⊙ W2‖₁ has W1_j[3:d] = 0 for all neurons with γ_j W2_j ≠ 0.",
-    source="Lemma A.1",
-    evidence="certificate",
-    reading="as corrected",
-)
-def all_neurons_corrected() -> Verdict:
-    model, params, data = with_idle_neurons(0.0)
-    used = params["gamma"] * params["W2"] != 0
-    optimal = equal(product_norm(params), 2.0, 1e-9, "‖γ ⊙ W2‖₁")
-    largest = equal(tails(params)[used].max(), 0.0, 1e-12, "largest ‖W1_j[3:d]‖/‖W1_j‖ where used")
-    return provided(largest, optimal, fits(model, params, data))
 
 
 @misprint(
@@ -249,10 +234,9 @@ def _excess(gamma: np.ndarray, W2: np.ndarray) -> float:
     reading="as printed",
 )
 def equality_as_printed() -> Verdict:
-    data = ft.CompleteXor(6).draw(24, seed=0)
-    model, params, _ = ft.sim_bn_optimum(data)
+    model, params, _ = ft.sim_bn_optimum(COMPLETE)
     distance = np.abs(params["gamma"] - params["W2"]).max()
-    flat = equal(float(ft.trace(model, params, data)), 8.0, 1e-9, "Tr ∇²L")
+    flat = equal(float(ft.trace(model, params, COMPLETE)), 8.0, 1e-9, "Tr ∇²L")
     return assuming(equal(distance, 0.0, 1e-12, "largest |γ_j − W2_j| where Tr ∇²L = 8"), flat)
 
 
