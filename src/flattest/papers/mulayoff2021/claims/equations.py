@@ -54,35 +54,21 @@ def _g_by_definition(x: float, inputs: np.ndarray, power: float) -> float:
     return min(sides)
 
 
-def _slope_jump() -> float:
-    """f′(0⁺) − f′(0⁻) of f = |x|, by differences."""
+@misprint(
+    "mulayoff2021/S41-",
+    printed="f″ = Σ w1_i w2_i δ(x − τ_i).",
+    corrected="f″ = Σ |w1_i| w2_i δ(x − τ_i).",
+    source="Footnote of (S41)",
+    evidence="identity",
+)
+def s41(as_printed: bool, factor=1.0) -> Verdict:
+    """Against f′(0⁺) − f′(0⁻) of f = |x|, by differences."""
     network, _ = absolute_value(1.0)
     left, middle, right = network(np.array([-1.0, 0.0, 1.0]))
-    return float(right - 2 * middle + left)
-
-
-@claim(
-    "mulayoff2021/S41-as-printed",
-    "f″ = Σ w1_i w2_i δ(x − τ_i).",
-    source="Footnote of (S41)",
-    evidence="identity",
-    reading="as printed",
-)
-def s41_printed() -> Verdict:
-    network, _ = absolute_value(1.0)
-    return equal(float(network.w1 @ network.w2), _slope_jump(), 1e-12, "σ(x) + σ(−x) = |x|")
-
-
-@claim(
-    "mulayoff2021/S41-corrected",
-    "f″ = Σ |w1_i| w2_i δ(x − τ_i).",
-    source="Footnote of (S41)",
-    evidence="identity",
-    reading="as corrected",
-)
-def s41_corrected(factor=1.0) -> Verdict:
-    network, _ = absolute_value(1.0)
-    return equal(factor * ft.second_derivative(network).masses.sum(), _slope_jump(), 1e-12)
+    jump = right - 2 * middle + left
+    if as_printed:
+        return equal(network.w1 @ network.w2, jump, 1e-12, "σ(x) + σ(−x) = |x|")
+    return equal(factor * ft.second_derivative(network).masses.sum(), jump, 1e-12)
 
 
 @claim(
