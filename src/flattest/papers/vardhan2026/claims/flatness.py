@@ -50,10 +50,6 @@ def _memorizer(data: ft.Dataset) -> tuple[ft.MLP, Params]:
     return ft.MLP(data.n, bias=True), {"W1": W, "b1": heights - own, "W2": data.y / heights}
 
 
-def _teacher_network() -> tuple[ft.MLP, Params]:
-    return ft.MLP(1, bias=True), {"W1": TEACHER.directions, "b1": np.zeros(1), "W2": np.ones(1)}
-
-
 @claim(
     "vardhan2026/section-1.2-bias/as-printed",
     "For Gaussian features the results extend to ReLU networks with bias: the flattest "
@@ -65,7 +61,8 @@ def _teacher_network() -> tuple[ft.MLP, Params]:
 def bias_printed() -> Verdict:
     data = TEACHER.draw(N, 0)
     memorizer = ft.flattest_rescaling(*_memorizer(data), data).value
-    teacher = ft.flattest_rescaling(*_teacher_network(), data).value
+    params = {"W1": TEACHER.directions, "b1": np.zeros(1), "W2": np.ones(1)}
+    teacher = ft.flattest_rescaling(ft.MLP(1, bias=True), params, data).value
     note = "S_min of the network that memorizes against that of the teacher, noiseless, n = 2d"
     return at_least(memorizer, teacher, 0.0, note)
 
