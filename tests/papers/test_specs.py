@@ -4,6 +4,7 @@ import ast
 
 import pytest
 
+import flattest
 from flattest.experiments.registry import papers
 from support.places import ROOT
 
@@ -29,12 +30,22 @@ LIGHT = (
 
 
 def imported(path):
-    """What a module imports when it is imported."""
-    for node in ast.parse(path.read_text()).body:
+    """What a module imports when it is imported, the homes of the public names it uses included."""
+    for node in run_on_import(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            yield from (alias.name for alias in node.names if alias.name != "flattest")
         if isinstance(node, ast.ImportFrom):
             yield node.module
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "ft":
+            yield getattr(flattest, node.attr).__module__
+
+
+def run_on_import(node):
+    """The nodes of a module but for the bodies of its functions."""
+    yield node
+    for child in ast.iter_child_nodes(node):
+        if not (isinstance(node, ast.FunctionDef) and child in node.body):
+            yield from run_on_import(child)
 
 
 @pytest.mark.parametrize("path", SPECS, ids=lambda path: str(path.relative_to(SOURCE)))

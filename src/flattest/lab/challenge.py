@@ -5,7 +5,8 @@ descends the sharpness from interpolators that were taught wrong labels off the 
 what counts is whether the flattest networks it ends at still generalize badly.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -67,18 +68,17 @@ class Challenge(Computed, frozen=True, tag="challenge"):
 
 def known_memorizer(model: MLP, data: Dataset, loss: Loss) -> Params | None:
     """The memorizer of Theorem 4.1 or 5.1 where the network and the inputs admit one, else None."""
-    from flattest.papers.wen2023.constructions import memorizer, sim_ln_memorizer
+    from flattest.papers.wen2023.constructions import Construction, memorizer, sim_ln_memorizer
 
-    if model.activation != "relu" or not model.bias or model.output_bias:
+    builders: dict[str | None, Callable[..., Construction]] = {
+        None: partial(memorizer, depth=model.depth),
+        "sim_ln": partial(sim_ln_memorizer, epsilon=model.epsilon),
+    }
+    plain = model.activation == "relu" and model.bias and not model.output_bias
+    if not plain or model.norm not in builders:
         return None
     try:
-        if model.norm is None:
-            return memorizer(data, width=model.width, loss=loss, depth=model.depth).params
-        if model.norm == "sim_ln":
-            return sim_ln_memorizer(
-                data, width=model.width, loss=loss, epsilon=model.epsilon
-            ).params
+        return builders[model.norm](data, width=model.width, loss=loss).params
     except FlattestError:
         # Inputs that are not extreme points, or more of them than neurons: no memorizer is known.
-        pass
-    return None
+        return None

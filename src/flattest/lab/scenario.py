@@ -27,7 +27,7 @@ from flattest.training.run import Run
 
 # A search has gone down far enough at this multiple of the least that is known to be possible.
 COMPARABLE = 1.1
-SCENARIOS = {
+SCENARIOS: dict[tuple[bool | None, bool | None], str] = {
     (True, True): "Scenario I",
     (False, False): "Scenario II",
     (False, True): "Scenario III",
@@ -80,12 +80,14 @@ def answer(
     found = {role: [r.run() for r in own if r.done] for role, own in runs.items()}
     reached = reach(found["algorithm"], setup)
     findings = {
-        role: judge_challenges(results, setup.generalizes, reached)
-        if role == "challenge"
-        else judge_runs(results, setup.generalizes)
+        role: _with_failures(
+            judge_challenges(results, setup.generalizes, reached)
+            if role == "challenge"
+            else judge_runs(results, setup.generalizes),
+            runs[role],
+        )
         for role, results in found.items()
     }
-    findings = {role: _with_failures(findings[role], runs[role]) for role in findings}
     halves = findings["challenge"], findings["algorithm"]
     return Answer(setup.name, scenario(*halves), *halves, findings.get("baseline"))
 
@@ -100,16 +102,19 @@ def _with_failures(finding: Finding, runs: Sequence[StoredRun]) -> Finding:
 
 
 def scenario(flattest: Finding, algorithm: Finding) -> str:
-    if flattest.holds is None or algorithm.holds is None:
-        return "undetermined"
-    return SCENARIOS[flattest.holds, algorithm.holds]
+    return SCENARIOS.get((flattest.holds, algorithm.holds), "undetermined")
 
 
 def mean_error(errors: Sequence[float], generalizes: float) -> Verdict:
     """The verdict on the mean of test errors, one per seed; NaN where there is none."""
-    mean = float(np.mean(errors)) if errors else np.nan
-    spread = interval(errors)
-    return Verdict("mean test error", mean, generalizes, "≤", 0.0, tuple(errors), interval=spread)
+    return Verdict(
+        "mean test error",
+        float(np.mean(errors)) if errors else np.nan,
+        generalizes,
+        "≤",
+        values=tuple(errors),
+        interval=interval(errors),
+    )
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
@@ -130,10 +135,11 @@ def judge_runs(results: Sequence[Run], generalizes: float) -> Finding:
     low, high = found.interval or (0.0, 1.0)
     lost = [result for result in results if not _is_minimum(result)]
     if len(lost) == len(results):
-        sentence = (
-            f"None of {_seeds(results)} found a minimum; a lower learning rate or more epochs may."
+        return Finding(
+            None,
+            found,
+            f"None of {_seeds(results)} found a minimum; a lower learning rate or more epochs may.",
         )
-        return Finding(None, found, sentence)
     holds = True if high <= generalizes else False if low > generalizes else None
     sentence = (
         f"Test error {found.value:.3f} [{low:.3f}, {high:.3f}] over {_seeds(results)}"
@@ -209,8 +215,8 @@ def judge_challenges(results: Sequence[Run], generalizes: float, reached: Reach)
         )
         return Finding(False, found, sentence)
     missing = _missing(results, generalizes, reached)
-    sentence = f"{_search_sentence(results)}{f' {missing}' if missing else ''}"
-    return Finding(None if missing else True, found, sentence)
+    sentences = filter(None, (_search_sentence(results), missing))
+    return Finding(None if missing else True, found, " ".join(sentences))
 
 
 def _missing(results: Sequence[Run], generalizes: float, reached: Reach) -> str:

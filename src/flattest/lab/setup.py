@@ -86,11 +86,10 @@ class Setup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
         `generalizing` says of which roles the networks are expected to generalize, or not to.
         """
+        trained = {"algorithm": self.algorithm, "baseline": self.baseline}
         tasks: dict[str, tuple[Task, int]] = {
-            "algorithm": (self.training(self.algorithm), self.seeds)
+            role: (self.training(phases), self.seeds) for role, phases in trained.items() if phases
         }
-        if self.baseline:
-            tasks["baseline"] = (self.training(self.baseline), self.seeds)
         challenge = self.challenge or Challenge(
             distribution=self.distribution, n=self.n, model=self.model, loss=self.loss
         )

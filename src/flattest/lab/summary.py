@@ -16,7 +16,7 @@ from flattest.experiments.expectations import Expectation, tail
 from flattest.experiments.experiment import Experiment, Task, VariantName
 from flattest.files import read_json, unreadable
 from flattest.runs.results import assess, stored
-from flattest.runs.store import Store, StoredRun, read_spec
+from flattest.runs.store import Store, read_spec
 from flattest.training.run import Run
 
 # The columns of training: of each series that a run has, the median of its last tenth.
@@ -90,6 +90,7 @@ def _summary(
     if not found:
         return None
     made = found[0].provenance()
+    statuses = Counter(run.status for run in runs if run.done or run.status == "broken")
     return Summary(
         experiment=e.name,
         figure=e.figure,
@@ -97,7 +98,7 @@ def _summary(
         notes=e.notes,
         variant=variant,
         seeds=len(found),
-        statuses=_statuses(runs),
+        statuses=dict(sorted(statuses.items())),
         seconds=float(np.median([run.seconds for run in found])),
         machine="" if made is None else f"{made.machine}, {made.cores} cores",
         commit="" if made is None else made.commit,
@@ -107,25 +108,19 @@ def _summary(
     )
 
 
-def _statuses(runs: Sequence[StoredRun]) -> dict[str, int]:
-    counts = Counter(run.status for run in runs if run.done or run.status == "broken")
-    return dict(sorted(counts.items()))
-
-
 def _columns(task: Task, runs: Sequence[Run]) -> dict[str, Spread | None]:
-    rows = [task.columns(run.series) or _tails(run) for run in runs]
+    rows = [
+        task.columns(run.series)
+        or {name: tail(run[name]) for name in TRAINING_COLUMNS if name in run.series}
+        for run in runs
+    ]
     names = [name for name in rows[0] if all(name in row for row in rows)]
     return {name: _spread([row[name] for row in rows]) for name in names}
 
 
-def _tails(run: Run) -> dict[str, float]:
-    return {name: tail(run[name]) for name in TRAINING_COLUMNS if name in run.series}
-
-
 def _spread(values: Sequence[float]) -> Spread | None:
-    if not np.isfinite(values).all():
-        return None
-    return Spread(*map(float, (np.median(values), min(values), max(values))))
+    numbers = map(float, (np.median(values), min(values), max(values)))
+    return Spread(*numbers) if np.isfinite(values).all() else None
 
 
 @functools.cache
@@ -146,8 +141,7 @@ def read_summaries(path: Path) -> tuple[Summary, ...]:
 def markdown(summaries: Iterable[Summary]) -> str:
     """A row per experiment: its columns, and whether it is what was expected; a table for each
     set of columns. A table of one experiment is turned on its side."""
-    tables = groupby(summaries, key=_shown)
-    return "\n".join(_table(columns, rows) for columns, rows in tables)
+    return "\n".join(_table(columns, rows) for columns, rows in groupby(summaries, key=_shown))
 
 
 def _shown(s: Summary) -> tuple[str, ...]:

@@ -17,6 +17,9 @@ no check states its own status.
 Keyword parameters of a check are the constants it pins down: one per cent off, in either
 direction, must make the entry fail (the tests do this to every one of them).
 
+A check of several verdicts yields them, and `of` says what they come to: `worst` or `every`. The
+two readings of a misprint that one check can take are registered by `misprint`.
+
 What a figure shows is a verdict of experiments. Its check is given their summaries, one for each
 experiment it rests on, and runs nothing:
 
@@ -30,14 +33,15 @@ experiment it rests on, and runs nothing:
         return at_most(found.column("test_error").high, 0.01, seeds=found.seeds)
 """
 
+import functools
 import importlib
 import inspect
 import pkgutil
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatch
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, TypeVar, cast, get_args
 
 from flattest.errors import FlattestError, unknown
 from flattest.evidence import Verdict
@@ -71,8 +75,9 @@ STATUS_WHEN_MET: dict[str, str] = {
 EXPECTED_OF_READING = {"as printed": "fails as printed", "as corrected": "holds as corrected"}
 
 
+Verdicts = Iterator[Verdict]
 Check = Callable[..., Verdict | None]
-C = TypeVar("C", bound=Check)
+C = TypeVar("C", bound=Callable[..., Verdict | Verdicts | None])
 
 
 def worst(parts: Iterable[Verdict]) -> Verdict:
@@ -138,9 +143,13 @@ class Claim:
 
     @property
     def constants(self) -> dict[str, float]:
-        """The constants the check pins down, by name: its keyword parameters."""
+        """The constants the check pins down, by name: its keyword parameters.
+
+        A misprint pins nothing down.
+        """
         given = inspect.signature(self.check).parameters.values()
-        return {p.name: p.default for p in given if p.default is not p.empty}
+        pinned = [p for p in given if p.default is not p.empty and self.reading != "as printed"]
+        return {p.name: p.default for p in pinned}
 
 
 _REGISTRY: dict[str, Claim] = {}
@@ -156,10 +165,12 @@ def claim(
     cost: Cost = "fast",
     expected: str | None = None,
     experiments: tuple[str, ...] = (),
+    of: Callable[[Iterable[Verdict]], Verdict] | None = None,
 ) -> Callable[[C], C]:
     """Registers a check. The id begins with its paper: "wen2023/theorem-4.1".
 
-    `expected` is needed only where the statement, read plainly, turns out not to hold.
+    `expected` is needed only where the statement, read plainly, turns out not to hold; `of`,
+    `worst` or `every`, where the check yields several verdicts.
     """
     _check_metadata(id, evidence, reading, cost)
 
@@ -167,9 +178,41 @@ def claim(
         if id in _REGISTRY:
             raise FlattestError(f"The claim {id!r} is registered twice.")
         status = expected or EXPECTED_OF_READING.get(reading or "", STATUS_WHEN_MET[evidence])
+        judged = _judged(check, of) if of else cast(Check, check)
         _REGISTRY[id] = Claim(
-            id, statement, source, evidence, check, status, reading, cost, experiments
+            id, statement, source, evidence, judged, status, reading, cost, experiments
         )
+        return check
+
+    return register
+
+
+def _judged(
+    check: Callable[..., Any], of: Callable[[Iterable[Verdict]], Verdict]
+) -> Callable[..., Verdict]:
+    @functools.wraps(check)
+    def judged(*found: Any, **constants: float) -> Verdict:
+        return of(check(*found, **constants))
+
+    return judged
+
+
+def misprint(id: str, *, printed: str, corrected: str, **settings: Any) -> Callable[[C], C]:
+    """Registers a check for both readings of a misprint; it is given whether it is `as_printed`.
+
+    `id` is what their ids, which end in "as-printed" and "corrected", have in common.
+    """
+
+    readings: tuple[tuple[str, str, Reading], ...] = (
+        ("as-printed", printed, "as printed"),
+        ("corrected", corrected, "as corrected"),
+    )
+
+    def register(check: C) -> C:
+        for ending, statement, reading in readings:
+            own = functools.partial(check, reading == "as printed")
+            read = functools.update_wrapper(own, check)
+            claim(f"{id}{ending}", statement, reading=reading, **settings)(read)
         return check
 
     return register

@@ -8,10 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from flattest.problem.data import Dataset
-from flattest.problem.losses import HalfMSE
-from flattest.problem.models import MLP, Params
-from flattest.rescaling.top_eigenvalue import flattest_implementation, orbit_pencil
+import flattest as ft
+from flattest.problem.models import Params
+from flattest.rescaling.top_eigenvalue import orbit_pencil
 from flattest.stability.functions import UnivariateNetwork
 from flattest.stability.modes import (
     gradient_bound,
@@ -19,15 +18,9 @@ from flattest.stability.modes import (
     strongly_stable_sharpness,
     tangent_features,
     toggles_per_sample,
-    upper_top_eigenvalue,
     with_knots_at,
 )
-from flattest.stability.weights import (
-    sharpness_threshold,
-    theorem1_threshold,
-    weighted_total_variation,
-)
-from flattest.training.algorithms import gd
+from flattest.stability.weights import sharpness_threshold, theorem1_threshold
 from flattest.training.univariate import Descent, descend, watch
 
 EDGE = 0.02
@@ -58,8 +51,15 @@ class Minimum(NamedTuple):
     top_vector_gap: float
 
 
+def swept(task: Any, model: ft.MLP, seed: int, lr: np.ndarray) -> dict[str, np.ndarray]:
+    """What is measured of the minima that descent from one initial point finds, per step size."""
+    data, phases = task.data(seed), [task.phase(float(step)) for step in lr]
+    found = descend(model.init(1, seed), data, phases, settle=task.settle)
+    return measured(task, model, found, data, lr)
+
+
 def measured(
-    task: Any, model: MLP, found: Descent, data: Dataset, lr: np.ndarray
+    task: Any, model: ft.MLP, found: Descent, data: ft.Dataset, lr: np.ndarray
 ) -> dict[str, np.ndarray]:
     """Every field of `Minimum` per run, Lemma 4's bound, 2/η, 1/η − 1/2, and the exclusions.
 
@@ -99,7 +99,9 @@ def measured(
     }
 
 
-def minimum(task: Any, model: MLP, last: UnivariateNetwork, data: Dataset, lr: float) -> Minimum:
+def minimum(
+    task: Any, model: ft.MLP, last: UnivariateNetwork, data: ft.Dataset, lr: float
+) -> Minimum:
     """θ* is the last iterate with the knots that descent crosses put on their data points.
 
     Their pre-activations fall to 0 with √L; one that is not below it at rest stays as it is. So
@@ -111,39 +113,39 @@ def minimum(task: Any, model: MLP, last: UnivariateNetwork, data: Dataset, lr: f
         distance = np.abs(last.preactivations(x)[tuple(watched.crossed.T)])
         star = with_knots_at(last, x, watched.crossed[distance <= np.sqrt(task.rest_loss)])
         mean = _mean_sharpness(last, data, lr, task.averaged)
-    best = flattest_implementation(model, star.params, data)
+    best = ft.flattest_implementation(model, star.params, data)
     toggled = toggles_per_sample(star, x)
     return Minimum(
         theta=star.theta,
         sharpness=sharpness_at(star.theta, data),
         mean_sharpness=mean,
         last_sharpness=sharpness_at(last.theta, data),
-        upper_sharpness=upper_top_eigenvalue(star, data).value,
+        upper_sharpness=ft.upper_top_eigenvalue(star, data).value,
         strong_threshold=strongly_stable_sharpness(
             lr, gradient_bound(star, x), toggled.max() / x.size
         ),
         knots_on_data=float(toggled.sum()),
         flattest=best.value,
         dual=best.dual,
-        variation=weighted_total_variation(star, x),
+        variation=ft.weighted_total_variation(star, x),
         top_vector_gap=top_vector_gap(model, star.params, data, best.scales),
     )
 
 
-def top_vector_gap(model: MLP, params: Params, data: Dataset, scales: np.ndarray) -> float:
+def top_vector_gap(model: ft.MLP, params: Params, data: ft.Dataset, scales: np.ndarray) -> float:
     """λ_max / (S88) − 1 at the top eigenvector alone of θ̃(β), the certificate of the paper."""
-    pencil = orbit_pencil(model, params, data, HalfMSE())
+    pencil = orbit_pencil(model, params, data, ft.HalfMSE())
     values, vectors = np.linalg.eigh(pencil.matrix(2 * np.log(scales)))
     return values[-1] / pencil.dual_value(np.outer(vectors[:, -1], vectors[:, -1])) - 1
 
 
-def _mean_sharpness(network: UnivariateNetwork, data: Dataset, lr: float, steps: int) -> float:
+def _mean_sharpness(network: UnivariateNetwork, data: ft.Dataset, lr: float, steps: int) -> float:
     """Mean of λ_max over further steps."""
-    found = descend(network, data, [gd(lr, steps=steps)], range(steps), threads=1)
+    found = descend(network, data, [ft.gd(lr, steps=steps)], range(steps), threads=1)
     return float(np.mean([sharpness_at(theta, data) for theta in found.trace_theta[0]]))
 
 
-def sharpness_at(theta: np.ndarray, data: Dataset) -> float:
+def sharpness_at(theta: np.ndarray, data: ft.Dataset) -> float:
     """λ_max = ‖Φ‖²/n at θ; NaN where θ is."""
     if np.isnan(theta).any():
         return np.nan

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+import flattest as ft
 from flattest.experiments.expectations import (
     AtLeast,
     AtMost,
@@ -19,10 +20,7 @@ from flattest.experiments.expectations import (
     RankCorrelation,
     rank_correlation,
 )
-from flattest.experiments.experiment import Computed, Experiment, Variant
-from flattest.problem.data import Dataset, Univariate
-from flattest.problem.models import MLP, Init
-from flattest.training.algorithms import Phase, StepChange, gd
+from flattest.experiments.experiment import Computed
 
 SLACK = 1e-3
 """λ_max ≤ 2/η is asked for to this relative accuracy."""
@@ -41,7 +39,7 @@ class Descending(Computed, frozen=True):
 
     n: int = 10
     width: int = 80
-    distribution: Univariate = Univariate(noise=0.3)
+    distribution: ft.Univariate = ft.Univariate(noise=0.3)
     init_factor: float = 40.0
     warmup: int = 500_000
     steps: int = 2_000_000
@@ -62,17 +60,17 @@ class Descending(Computed, frozen=True):
         return float(self.runs) * self.steps * self.n * 3 * self.width
 
     @property
-    def model(self) -> MLP:
+    def model(self) -> ft.MLP:
         return scaled_network(self.width, self.init_factor)
 
-    def data(self, seed: int) -> Dataset:
+    def data(self, seed: int) -> ft.Dataset:
         return self.distribution.draw(self.n, seed)
 
-    def phase(self, lr: float, **settings: Any) -> Phase:
-        return gd(lr, steps=self.steps, warmup=self.warmup, stop_loss=self.stop_loss, **settings)
+    def phase(self, lr: float, **settings: Any) -> ft.Phase:
+        return ft.gd(lr, steps=self.steps, warmup=self.warmup, stop_loss=self.stop_loss, **settings)
 
-    def rest(self, lr: float) -> Phase:
-        return gd(lr, steps=self.steps, stop_loss=self.rest_loss)
+    def rest(self, lr: float) -> ft.Phase:
+        return ft.gd(lr, steps=self.steps, stop_loss=self.rest_loss)
 
     def columns(self, series: Mapping[str, np.ndarray]) -> Mapping[str, float]:
         """What became of the runs, and the largest excess of every λ_max over 2/η in per cent."""
@@ -114,10 +112,10 @@ def largest(values: np.ndarray) -> float:
     return float(numbers.max()) if numbers.size else np.nan
 
 
-def scaled_network(width: int, factor: float) -> MLP:
+def scaled_network(width: int, factor: float) -> ft.MLP:
     """The univariate network with every initial parameter multiplied by `factor`."""
     scales = tuple((name, factor) for name in ("W1", "b1", "W2", "b_out"))
-    return MLP(width, bias=True, output_bias=True, initialization=Init(scales=scales))
+    return ft.MLP(width, bias=True, output_bias=True, initialization=ft.Init(scales=scales))
 
 
 class TwoStepSizes(Descending, frozen=True, tag="mulayoff2021/two-step-sizes"):
@@ -128,7 +126,7 @@ class TwoStepSizes(Descending, frozen=True, tag="mulayoff2021/two-step-sizes"):
     below: float = 0.1
     warmup: int = 0
     init_factor: float = 27.0
-    distribution: Univariate = Univariate(noise=1.0)
+    distribution: ft.Univariate = ft.Univariate(noise=1.0)
     logs: int = 200
 
     @property
@@ -140,7 +138,7 @@ class TwoStepSizes(Descending, frozen=True, tag="mulayoff2021/two-step-sizes"):
         from flattest.training.univariate import descend
 
         data = self.data(seed)
-        change = StepChange(below=self.below, factor=self.factor)
+        change = ft.StepChange(below=self.below, factor=self.factor)
         phases = [self.phase(self.lr), self.phase(self.lr, step_change=change)]
         marks = np.unique(np.geomspace(1, self.steps, self.logs).astype(int))
         found = descend(self.model.init(1, seed), data, phases, marks, settle=self.settle)
@@ -169,17 +167,10 @@ class StepSizeSweep(Descending, frozen=True, tag="mulayoff2021/step-size-sweep")
         return self.count
 
     def compute(self, seed: int) -> Mapping[str, Any]:
-        from flattest.papers.mulayoff2021.descents import measured
-        from flattest.training.univariate import descend
+        from flattest.papers.mulayoff2021.descents import swept
 
-        data, lr = self.data(seed), np.geomspace(self.lowest, self.highest, self.count)
-        found = descend(
-            self.model.init(1, seed),
-            data,
-            [self.phase(float(step)) for step in lr],
-            settle=self.settle,
-        )
-        return measured(self, self.model, found, data, lr)
+        lr = np.geomspace(self.lowest, self.highest, self.count)
+        return swept(self, self.model, seed, lr)
 
     def columns(self, series: Mapping[str, np.ndarray]) -> Mapping[str, float]:
         sharpness, variation = series["counted_sharpness"], series["counted_variation"]
@@ -205,16 +196,11 @@ class InitMagnitudes(Descending, frozen=True, tag="mulayoff2021/init-magnitudes"
         return self.count * len(self.factors)
 
     def compute(self, seed: int) -> Mapping[str, Any]:
-        from flattest.papers.mulayoff2021.descents import measured
-        from flattest.training.univariate import descend
+        from flattest.papers.mulayoff2021.descents import swept
 
-        data, lr = self.data(seed), np.geomspace(self.lowest, self.highest, self.count)
-        phases = [self.phase(float(step)) for step in lr]
-        sweeps = {}
-        for factor in self.factors:
-            model = scaled_network(self.width, factor)
-            found = descend(model.init(1, seed), data, phases, settle=self.settle)
-            sweeps[factor] = measured(self, model, found, data, lr)
+        lr = np.geomspace(self.lowest, self.highest, self.count)
+        models = {factor: scaled_network(self.width, factor) for factor in self.factors}
+        sweeps = {factor: swept(self, model, seed, lr) for factor, model in models.items()}
         curves = {name: np.array([s[name] for s in sweeps.values()]) for name in _CURVES}
         largest = sweeps[max(self.factors)]
         return curves | {
@@ -296,30 +282,32 @@ SWEEP_NOTES = (
 )
 
 EXPERIMENTS = (
-    Experiment(
+    ft.Experiment(
         name="mulayoff2021/figure1",
         figure="Figure 1 (main text)",
         statement="The same run with the step trebled once L < 0.1 ends in a flatter function.",
-        quick=Variant(QUICK_TWO, seeds=2, expectations=(*EVERY_MINIMUM, FLATTER)),
-        full=Variant(TwoStepSizes(), seeds=5, expectations=(*EVERY_MINIMUM, FLATTER)),
+        quick=ft.Variant(QUICK_TWO, seeds=2, expectations=(*EVERY_MINIMUM, FLATTER)),
+        full=ft.Variant(TwoStepSizes(), seeds=5, expectations=(*EVERY_MINIMUM, FLATTER)),
         notes="Initialization times 27, so that the minimum at η = 1e-4 is unstable at 3e-4.",
     ),
-    Experiment(
+    ft.Experiment(
         name="mulayoff2021/sweep",
         figure="Figure 3 (Section 5), Figures 1 and 2 of the supplement",
         statement="λ_max stays under 2/η and follows it at the edge; functions get smoother with "
         "η.",
-        quick=Variant(QUICK_SWEEP, seeds=2, expectations=(*SWEEP, *enough(10, smooth=5))),
-        full=Variant(StepSizeSweep(), seeds=3, expectations=(*SWEEP, *enough(150, smooth=75))),
+        quick=ft.Variant(QUICK_SWEEP, seeds=2, expectations=(*SWEEP, *enough(10, smooth=5))),
+        full=ft.Variant(StepSizeSweep(), seeds=3, expectations=(*SWEEP, *enough(150, smooth=75))),
         notes=SWEEP_NOTES,
     ),
-    Experiment(
+    ft.Experiment(
         name="mulayoff2021/init-magnitudes",
         figure="Figure 3 (supplement)",
         statement="For a moderate initialization the step matters only above a threshold; for a "
         "large one λ_max falls with every increase.",
-        quick=Variant(QUICK_INITS, seeds=1, expectations=(*EVERY_MINIMUM, ONE_MINIMUM, FALLS)),
-        full=Variant(InitMagnitudes(), seeds=2, expectations=(*EVERY_MINIMUM, ONE_MINIMUM, FALLS)),
+        quick=ft.Variant(QUICK_INITS, seeds=1, expectations=(*EVERY_MINIMUM, ONE_MINIMUM, FALLS)),
+        full=ft.Variant(
+            InitMagnitudes(), seeds=2, expectations=(*EVERY_MINIMUM, ONE_MINIMUM, FALLS)
+        ),
         notes="Warm-up of 1e5 steps instead of 5e5: with the longer one moderate initializations "
         "converge while the step still grows, and would all be excluded near the threshold.",
     ),

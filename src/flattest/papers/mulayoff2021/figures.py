@@ -6,16 +6,15 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from flattest.errors import FlattestError
+import flattest as ft
 from flattest.palette import BLUE, GREEN, INK, ORANGE, RED
-from flattest.stability.functions import UnivariateNetwork, second_derivative
+from flattest.stability.functions import UnivariateNetwork
 from flattest.stability.weights import g
-from flattest.training.run import Run
 
 SHOWN = 6
 
 
-def two_step_sizes(results: Sequence[Run]) -> Figure:
+def two_step_sizes(results: Sequence[ft.Run]) -> Figure:
     """Figure 1: the two functions, their f″, and loss and sharpness along the way."""
     result = results[0]
     drawn = Figure(figsize=(12, 3.6), layout="constrained")
@@ -36,7 +35,7 @@ def two_step_sizes(results: Sequence[Run]) -> Figure:
     return drawn
 
 
-def sharpness_against_step_size(results: Sequence[Run]) -> Figure:
+def sharpness_against_step_size(results: Sequence[ft.Run]) -> Figure:
     """Figure 3 of Section 5: λ_max, the flattest implementation's, the bound, and 2/η."""
     drawn = Figure(figsize=(4.2 * len(results), 4), layout="constrained")
     for ax, result in zip(np.atleast_1d(drawn.subplots(1, len(results))), results, strict=True):
@@ -56,7 +55,7 @@ def sharpness_against_step_size(results: Sequence[Run]) -> Figure:
     return drawn
 
 
-def functions(results: Sequence[Run]) -> Figure:
+def functions(results: Sequence[ft.Run]) -> Figure:
     """Supplement, Figure 1: interpolating functions for several step sizes."""
     result = results[0]
     drawn, axes = panels()
@@ -66,7 +65,7 @@ def functions(results: Sequence[Run]) -> Figure:
     return drawn
 
 
-def second_derivatives(results: Sequence[Run]) -> Figure:
+def second_derivatives(results: Sequence[ft.Run]) -> Figure:
     """Supplement, Figure 2: |f″| of the functions of Figure 1, with g."""
     result = results[0]
     drawn, axes = panels()
@@ -81,7 +80,7 @@ def second_derivatives(results: Sequence[Run]) -> Figure:
     return drawn
 
 
-def sharpness_for_init_magnitudes(results: Sequence[Run]) -> Figure:
+def sharpness_for_init_magnitudes(results: Sequence[ft.Run]) -> Figure:
     """Supplement, Figure 3: sharpness curves for several scales of the initialization."""
     result = results[0]
     drawn = Figure(figsize=(5.5, 4), layout="constrained")
@@ -102,15 +101,15 @@ def panels() -> tuple[Figure, np.ndarray]:
     return drawn, drawn.subplots(2, SHOWN // 2, sharex=True, sharey=True).ravel()
 
 
-def spread_out(result: Run) -> np.ndarray:
+def spread_out(result: ft.Run) -> np.ndarray:
     """Runs that count, evenly spread over the step sizes."""
     counted = np.flatnonzero(~np.isnan(result["sharpness"]))
     if counted.size == 0:
-        raise FlattestError("No run of this sweep converged, so there are no functions to draw.")
+        raise ft.FlattestError("No run of this sweep converged, so there are no functions to draw.")
     return counted[np.linspace(0, counted.size - 1, SHOWN).astype(int)]
 
 
-def draw_function(ax: Axes, result: Run, run: int, colour: str, label: str) -> None:
+def draw_function(ax: Axes, result: ft.Run, run: int, colour: str, label: str) -> None:
     x = np.linspace(result["x"].min() - 0.05, result["x"].max() + 0.05, 800)
     ax.plot(
         x,
@@ -122,14 +121,14 @@ def draw_function(ax: Axes, result: Run, run: int, colour: str, label: str) -> N
     ax.plot(result["x"], result["y"], "o", color=ORANGE, markersize=5, zorder=3)
 
 
-def draw_kinks(ax: Axes, result: Run, run: int, colour: str) -> None:
+def draw_kinks(ax: Axes, result: ft.Run, run: int, colour: str) -> None:
     """|f″|: the masses at the knots within the data."""
-    curvature = second_derivative(UnivariateNetwork.from_theta(result["theta"][run]))
+    curvature = ft.second_derivative(UnivariateNetwork.from_theta(result["theta"][run]))
     inside = (curvature.knots > result["x"].min()) & (curvature.knots < result["x"].max())
     ax.vlines(curvature.knots[inside], 1e-3, np.abs(curvature.masses[inside]), color=colour, lw=1.2)
 
 
-def draw_weight(ax: Axes, result: Run) -> None:
+def draw_weight(ax: Axes, result: ft.Run) -> None:
     """g, on an axis of its own."""
     x = np.linspace(result["x"].min(), result["x"].max(), 400)
     beside = ax.twinx()

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+import flattest as ft
 from flattest.experiments.expectations import (
     AtLeast,
     AtLeastInEverySeed,
@@ -24,8 +25,8 @@ from flattest.experiments.expectations import (
     RisesAfterMinimum,
     rank_correlation,
 )
-from flattest.experiments.experiment import Computed, Experiment, Variant
-from flattest.problem.data import MultiIndex, QuadraticForm, SingleIndex, SumOfSingleIndex
+from flattest.experiments.experiment import Computed
+from flattest.problem.data import MultiIndex
 
 ACTIVATIONS = {"relu": "relu", "leaky-relu": "leaky_relu:0.1", "quadratic": "quadratic"}
 # p = 2c/(c+1) of Lemma 1, for σ of degree c.
@@ -104,9 +105,8 @@ class Scaling(Computed, frozen=True, tag="vardhan2026/scaling"):
 
     def columns(self, series: Mapping[str, np.ndarray]) -> Mapping[str, float]:
         """Exponents in n: those of Theorems 1 and 2, and those found."""
-        from flattest.rescaling.two_layer import norm_exponent
 
-        p, log_n = norm_exponent(self.activation), np.log(series["n"])
+        p, log_n = ft.norm_exponent(self.activation), np.log(series["n"])
 
         def exponent(name: str) -> float:
             return float(np.polyfit(log_n, np.log(series[name]), 1)[0])
@@ -155,7 +155,7 @@ class Dimensions(Computed, frozen=True, tag="vardhan2026/dimensions"):
 
     def _scatter(self, d: int) -> Scatter:
         return Scatter(
-            distribution=QuadraticForm(d, 0.01),
+            distribution=ft.QuadraticForm(d, 0.01),
             activation="relu",
             n=2 * d,
             m=4 * d,
@@ -173,12 +173,12 @@ def _scatter(panel, figure, statement, distribution, name, expectations, notes="
         activation=name,
         **{"n": 40, "m": 80, "correlations": 8, "test_size": 2000, **reduced},
     )
-    return Experiment(
+    return ft.Experiment(
         name=f"vardhan2026/{panel}",
         figure=figure,
         statement=statement,
-        quick=Variant(quick, seeds=3, expectations=(CERTIFIED,)),
-        full=Variant(full, seeds=10, expectations=(CERTIFIED, *expectations)),
+        quick=ft.Variant(quick, seeds=3, expectations=(CERTIFIED,)),
+        full=ft.Variant(full, seeds=10, expectations=(CERTIFIED, *expectations)),
         notes=notes,
     )
 
@@ -217,11 +217,11 @@ NOT_DEFINITION_2 = (
 
 
 def _single_index(name, noise=0.01):
-    return lambda d: SingleIndex(d, link=name, noise=noise)
+    return lambda d: ft.SingleIndex(d, link=name, noise=noise)
 
 
 def _sum_of_single_index(name):
-    return lambda d: SumOfSingleIndex(d, d // 10, name, 0.01)
+    return lambda d: ft.SumOfSingleIndex(d, d // 10, name, 0.01)
 
 
 FIGURE_2 = tuple(
@@ -276,7 +276,7 @@ FIGURE_4 = (
         "fig4b",
         "Figure 4(b)",
         "Linear link and activation: all losses are 0, S_min falls like 1/ρ (the paper: is alike).",
-        lambda d: SingleIndex(d, link="linear"),
+        lambda d: ft.SingleIndex(d, link="linear"),
         "linear",
         (DETERMINED, *INVERSE),
         "n = 2d noiseless samples determine the linear function, so the loss is 0 and "
@@ -286,7 +286,7 @@ FIGURE_4 = (
         "fig4b-few",
         "Figure 4(b)",
         "As Figure 4(b), with n = d/2 samples, which do not determine the linear function.",
-        lambda d: SingleIndex(d, link="linear"),
+        lambda d: ft.SingleIndex(d, link="linear"),
         "linear",
         LINKED,
         n=50,
@@ -296,7 +296,7 @@ FIGURE_4 = (
         "fig4c",
         "Figure 4(c)",
         "The quadratic form of Nichani et al. with ReLU: all population losses are large.",
-        lambda d: QuadraticForm(d, 0.01),
+        lambda d: ft.QuadraticForm(d, 0.01),
         "relu",
         (AtLeast(series="population_loss", value=1, at="min"),),
         "U, which is all of R^d, is taken to be the positive eigenspace of the form. Whether "
@@ -305,7 +305,7 @@ FIGURE_4 = (
 )
 
 
-def _scaling(label: str, name: str) -> Experiment:
+def _scaling(label: str, name: str) -> ft.Experiment:
     p = EXPONENTS[name]
     expectations = (
         AtLeastInEverySeed(series="good_certified", value=1, at="min"),
@@ -314,13 +314,13 @@ def _scaling(label: str, name: str) -> Experiment:
         PowerLaw(x="n", y="bad", exponent=1 - p / 2, tolerance=0.15),
         PowerLaw(x="n", y="gap", exponent=p / 2, tolerance=0.15),
     )
-    return Experiment(
+    return ft.Experiment(
         name=f"vardhan2026/scaling-{label}",
         figure="Theorems 1, 2",
         statement="‖a‖_p^p of the flattest interpolator grows like m^{1−p} for good and m^{1−p/2} "
         "for bad inner weights.",
-        quick=Variant(Scaling(activation=name, sizes=(128, 256, 512)), 3, expectations),
-        full=Variant(Scaling(activation=name), 3, expectations),
+        quick=ft.Variant(Scaling(activation=name, sizes=(128, 256, 512)), 3, expectations),
+        full=ft.Variant(Scaling(activation=name), 3, expectations),
     )
 
 
@@ -330,13 +330,13 @@ EXPERIMENTS = (
     *FIGURE_3,
     *FIGURE_4,
     *(_scaling(label, name) for label, name in ACTIVATIONS.items()),
-    Experiment(
+    ft.Experiment(
         name="vardhan2026/fig4c-dimensions",
         figure="Figure 4(c)",
         statement="The quadratic form: flatness and loss are connected in few dimensions (the "
         "paper: not at all), and the less the more there are.",
-        quick=Variant(Dimensions(dimensions=(10, 20)), seeds=3, expectations=(CERTIFIED,)),
-        full=Variant(
+        quick=ft.Variant(Dimensions(dimensions=(10, 20)), seeds=3, expectations=(CERTIFIED,)),
+        full=ft.Variant(
             Dimensions(),
             seeds=40,
             expectations=(CERTIFIED, NO_BETTER_THAN_ZERO, FADES, *map(connection, DIMENSIONS)),

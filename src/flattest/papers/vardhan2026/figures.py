@@ -7,9 +7,9 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
+import flattest as ft
 from flattest.palette import BLUE, RED
 from flattest.papers.vardhan2026.experiments import EXPERIMENTS, Scaling, Scatter
-from flattest.training.run import Run
 
 PANELS = (
     ("flatness", "population_loss", r"minimizer of $\|a\|_p^p$, Eq. (3)"),
@@ -17,7 +17,7 @@ PANELS = (
 )
 
 
-def scatter(results: Sequence[Run]) -> Figure:
+def scatter(results: Sequence[ft.Run]) -> Figure:
     """Figures 2–4: S_min against the population loss, one point per ρ, averaged over seeds.
 
     Bars are standard errors over seeds.
@@ -33,7 +33,7 @@ def scatter(results: Sequence[Run]) -> Figure:
     return drawn
 
 
-def draw_points(ax: Axes, results: Sequence[Run], x: str, y: str, rho: np.ndarray):
+def draw_points(ax: Axes, results: Sequence[ft.Run], x: str, y: str, rho: np.ndarray):
     (mean_x, error_x), (mean_y, error_y) = (averaged(results, name) for name in (x, y))
     ax.errorbar(mean_x, mean_y, error_y, error_x, fmt="none", ecolor="0.7", linewidth=1)
     if mean_y.max() > 1e-12:
@@ -45,14 +45,14 @@ def draw_points(ax: Axes, results: Sequence[Run], x: str, y: str, rho: np.ndarra
     return ax.scatter(mean_x, mean_y, c=rho, cmap="viridis", norm=norm, zorder=3)
 
 
-def averaged(results: Sequence[Run], name: str) -> tuple[np.ndarray, np.ndarray]:
+def averaged(results: Sequence[ft.Run], name: str) -> tuple[np.ndarray, np.ndarray]:
     """Mean and standard error over seeds; the error is 0 for a single seed."""
     values = np.array([result[name] for result in results])
     spread = values.std(axis=0, ddof=1) if len(values) > 1 else np.zeros(values.shape[1])
     return values.mean(axis=0), spread / np.sqrt(len(values))
 
 
-def scaling(results: Sequence[Run]) -> Figure:
+def scaling(results: Sequence[ft.Run]) -> Figure:
     """‖a‖_p^p of the flattest interpolator against n, good and bad, with their fitted powers."""
     drawn = Figure(figsize=(5, 3.8), layout="constrained")
     ax = drawn.subplots()

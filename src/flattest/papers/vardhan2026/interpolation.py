@@ -2,11 +2,8 @@
 
 import numpy as np
 
-from flattest.flatness.interpolators import Interpolator, flattest_interpolator
-from flattest.problem.activations import activation
-from flattest.problem.data import Dataset, MultiIndex, SumOfSingleIndex
-from flattest.problem.multi_index import bad_inner_weights, inner_weights, population_loss
-from flattest.rescaling.two_layer import norm_exponent, orbit_weights
+import flattest as ft
+from flattest.problem.data import MultiIndex
 
 _MEASURED = (
     "norm",
@@ -18,30 +15,30 @@ _MEASURED = (
 )
 
 
-def flattest_outer_weights(W, data: Dataset, name: str, weights=None) -> Interpolator:
+def flattest_outer_weights(W, data: ft.Dataset, name: str, weights=None) -> ft.Interpolator:
     """Eq. (3) for inner weights W: min Σ ω_j |a_j|^p over interpolators of the data."""
-    phi = np.asarray(activation(name).value(data.x @ W.T))
-    return flattest_interpolator(phi, data.y, norm_exponent(name), weights)
+    phi = np.asarray(ft.activation(name).value(data.x @ W.T))
+    return ft.flattest_interpolator(phi, data.y, ft.norm_exponent(name), weights)
 
 
 def of_correlation(
-    rho: float, m: int, data: Dataset, fresh, distribution: MultiIndex, name: str, seed: int
+    rho: float, m: int, data: ft.Dataset, fresh, distribution: MultiIndex, name: str, seed: int
 ) -> dict[str, float]:
     """The flattest interpolators with m unit inner weights of correlation exactly ρ."""
-    W = inner_weights(distribution.directions, m, rho, seed)
-    omega = orbit_weights(W, data.x, name)
+    W = ft.inner_weights(distribution.directions, m, rho, seed)
+    omega = ft.orbit_weights(W, data.x, name)
     plain = flattest_outer_weights(W, data, name)
     exact = flattest_outer_weights(W, data, name, omega)
     if not plain.status == exact.status == "optimal":
         return {**dict.fromkeys(_MEASURED, np.nan), "certified": 0.0}
-    f = np.asarray(activation(name).value(fresh.x @ W.T)) @ plain.a
+    f = np.asarray(ft.activation(name).value(fresh.x @ W.T)) @ plain.a
     return {
         "norm": plain.value,
-        "flatness": float(omega @ np.abs(plain.a) ** norm_exponent(name)),
-        "population_loss": population_loss(W, plain.a, distribution, name),
+        "flatness": float(omega @ np.abs(plain.a) ** ft.norm_exponent(name)),
+        "population_loss": ft.population_loss(W, plain.a, distribution, name),
         "test_loss": float(np.mean((f - fresh.y) ** 2)),
         "weighted_flatness": exact.value,
-        "weighted_population_loss": population_loss(W, exact.a, distribution, name),
+        "weighted_population_loss": ft.population_loss(W, exact.a, distribution, name),
         "certified": 1.0,
     }
 
@@ -49,26 +46,25 @@ def of_correlation(
 def good_and_bad(n: int, r: int, tau: float, name: str, seed: int) -> dict[str, float]:
     """The flattest interpolators of n points with good and with bad inner weights, d = 2n."""
     d = 2 * n
-    distribution = SumOfSingleIndex(d, r, name, tau / np.sqrt(n))
+    distribution = ft.SumOfSingleIndex(d, r, name, tau / np.sqrt(n))
     data = distribution.draw(n, seed)
     U = distribution.directions
     teacher = np.resize(U, (n, d))
-    spare = inner_weights(U, 2 * n, np.sqrt(r / d), seed)
     pools = {
-        "good": np.concatenate([teacher, spare]),
-        "bad": bad_inner_weights(U, 3 * n, 0.0, seed),
+        "good": np.concatenate([teacher, ft.inner_weights(U, 2 * n, np.sqrt(r / d), seed)]),
+        "bad": ft.bad_inner_weights(U, 3 * n, 0.0, seed),
     }
     found = {pool: _scaled(W, data, distribution, name) for pool, W in pools.items()}
     return {f"{pool}{series}": v for pool, row in found.items() for series, v in row.items()}
 
 
-def _scaled(W, data: Dataset, distribution: MultiIndex, name: str) -> dict[str, float]:
-    p = norm_exponent(name)
+def _scaled(W, data: ft.Dataset, distribution: MultiIndex, name: str) -> dict[str, float]:
+    p = ft.norm_exponent(name)
     found = flattest_outer_weights(W, data, name)
     if found.status != "optimal":
         return {"": np.nan, "_flatness": np.nan, "_excess_loss": np.nan, "_certified": 0.0}
-    omega = orbit_weights(W, data.x, name) / data.d ** (p / 2)
-    loss = population_loss(W, found.a, distribution, name)
+    omega = ft.orbit_weights(W, data.x, name) / data.d ** (p / 2)
+    loss = ft.population_loss(W, found.a, distribution, name)
     return {
         "": found.value,
         "_flatness": float(omega @ np.abs(found.a) ** p),

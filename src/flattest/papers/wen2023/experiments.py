@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+import flattest as ft
 from flattest.experiments.expectations import (
     AnyExpectation,
     AtLeast,
@@ -25,25 +26,23 @@ from flattest.experiments.expectations import (
     RisesAfterMinimum,
     WithinOfBound,
 )
-from flattest.experiments.experiment import Computed, Experiment, Variant
+from flattest.experiments.experiment import Computed
 from flattest.experiments.training import Training
-from flattest.problem.data import AnyDistribution, Ball, Circle, Dataset, Xor
-from flattest.problem.losses import MSE, Logistic, Loss
-from flattest.problem.models import MLP, Init, Params
-from flattest.training.algorithms import Phase, gd, sam, sgd
-from flattest.training.log import Log
+from flattest.problem.data import AnyDistribution
+from flattest.problem.losses import Loss
+from flattest.problem.models import Params
 
 WIDTH = 500
-QUICK_LOG = Log(points=60)
-SMALL_FIRST_LAYER = Init(scales=(("W1", 0.01), ("b1", 0.01)))
+QUICK_LOG = ft.Log(points=60)
+SMALL_FIRST_LAYER = ft.Init(scales=(("W1", 0.01), ("b1", 0.01)))
 
-NO_BIAS = MLP(WIDTH)
-BIAS = MLP(WIDTH, bias=True)
-SOFTPLUS = MLP(WIDTH, bias=True, activation="softplus")
-THREE_LAYERS = MLP(WIDTH, depth=3, bias=True)
-SIM_BN = MLP(WIDTH, bias=True, norm="sim_bn")
-SIM_LN = MLP(WIDTH, bias=True, norm="sim_ln")
-SIM_LN_SMALL = MLP(WIDTH, bias=True, norm="sim_ln", initialization=SMALL_FIRST_LAYER)
+NO_BIAS = ft.MLP(WIDTH)
+BIAS = ft.MLP(WIDTH, bias=True)
+SOFTPLUS = ft.MLP(WIDTH, bias=True, activation="softplus")
+THREE_LAYERS = ft.MLP(WIDTH, depth=3, bias=True)
+SIM_BN = ft.MLP(WIDTH, bias=True, norm="sim_bn")
+SIM_LN = ft.MLP(WIDTH, bias=True, norm="sim_ln")
+SIM_LN_SMALL = ft.MLP(WIDTH, bias=True, norm="sim_ln", initialization=SMALL_FIRST_LAYER)
 
 
 def perfect(error: float = 0.01) -> AtMost:
@@ -71,18 +70,18 @@ def panel(
     name: str,
     figure: str,
     statement: str,
-    model: MLP,
-    phases: tuple[Phase, ...],
+    model: ft.MLP,
+    phases: tuple[ft.Phase, ...],
     expectations: tuple[AnyExpectation, ...],
     *,
     quick_epochs: tuple[int, ...],
     quick_expectations: tuple[AnyExpectation, ...] | None = None,
-    distribution: AnyDistribution = Xor(30),  # noqa: B008 (frozen)
-    loss: Loss = MSE(),  # noqa: B008 (frozen)
+    distribution: AnyDistribution = ft.Xor(30),  # noqa: B008 (frozen)
+    loss: Loss = ft.MSE(),  # noqa: B008 (frozen)
     seeds: int = 5,
     quick_width: int = WIDTH,
     notes: str = "",
-) -> Experiment:
+) -> ft.Experiment:
     """One panel; its quick variant has the first phases only, as many as `quick_epochs` gives
     epochs for, and where said fewer neurons."""
     full = Training(distribution=distribution, n=100, model=model, phases=phases, loss=loss)
@@ -96,12 +95,12 @@ def panel(
         phases=shortened,
         log=QUICK_LOG,
     )
-    return Experiment(
+    return ft.Experiment(
         name=f"wen2023/{name}",
         figure=figure,
         statement=statement,
-        quick=Variant(quick, 2, quick_expectations or expectations),
-        full=Variant(full, seeds, expectations),
+        quick=ft.Variant(quick, 2, quick_expectations or expectations),
+        full=ft.Variant(full, seeds, expectations),
         notes=notes,
     )
 
@@ -118,17 +117,16 @@ class CircleMemorizer(Computed, frozen=True, tag="wen2023/circle_memorizer"):
     shares: tuple[float, ...] = (1.0, 0.25, 0.04)
 
     def compute(self, seed: int) -> Mapping[str, Any]:
-        from flattest.flatness.certification import certify
 
-        data = Circle().draw(self.n, seed)
+        data = ft.Circle().draw(self.n, seed)
         angles = np.sort(np.arctan2(data.x[:, 1], data.x[:, 0]))
         gaps = np.diff(angles, append=angles[0] + 2 * np.pi)
         nearest = np.minimum(gaps, np.roll(gaps, 1))
-        ordered = Dataset(np.column_stack([np.cos(angles), np.sin(angles)]), np.cos(2 * angles))
+        ordered = ft.Dataset(np.column_stack([np.cos(angles), np.sin(angles)]), np.cos(2 * angles))
         epsilon = np.outer(self.shares, 1 - np.cos(nearest / 2))
         half = np.arccos(1 - epsilon)
-        model = MLP(self.n, bias=True)
-        found = [certify(model, self._network(ordered, row), ordered) for row in epsilon]
+        model = ft.MLP(self.n, bias=True)
+        found = [ft.certify(model, self._network(ordered, row), ordered) for row in epsilon]
         return {
             "angle": angles,
             "half_angle": half,
@@ -137,7 +135,7 @@ class CircleMemorizer(Computed, frozen=True, tag="wen2023/circle_memorizer"):
             "excess": np.array([abs(c.trace / float(c.bound or np.nan) - 1) for c in found]),
         }
 
-    def _network(self, data: Dataset, epsilon: np.ndarray) -> Params:
+    def _network(self, data: ft.Dataset, epsilon: np.ndarray) -> Params:
         """Theorem 4.1's memorizer with w_i = x_i: pre-activation u_i at x_i, 0 at the arc's end."""
         u = np.sqrt(np.sqrt(2) * np.abs(data.y))
         gain = u / epsilon
@@ -149,7 +147,7 @@ class CircleMemorizer(Computed, frozen=True, tag="wen2023/circle_memorizer"):
 
 
 # Table 2 has ρ = 1 in Figure 2a's second phase, which collapses: see printed-fig2a.
-SIM_BN_PHASES = (sam(0.005, 0.1, epochs=100_000), sam(0.003, 0.5, epochs=10_000))
+SIM_BN_PHASES = (ft.sam(0.005, 0.1, epochs=100_000), ft.sam(0.003, 0.5, epochs=10_000))
 RHO_LOWERED = (
     "Table 2 prints ρ = 1 for the second phase, 100 000 epochs; here it is 0.5 and 10 000. The "
     "quick variant leaves that phase out."
@@ -163,8 +161,8 @@ ALMOST_NOWHERE = (
     AtMost(series="interpolation_error", at="max", value=1e-10),
     AtMost(series="excess", at="max", value=1e-9),
 )
-BALL = Ball(10)
-LOGISTIC = Logistic(0.2)
+BALL = ft.Ball(10)
+LOGISTIC = ft.Logistic(0.2)
 
 EXPERIMENTS = (
     panel(
@@ -172,7 +170,7 @@ EXPERIMENTS = (
         "Figure 1a",
         "Without bias, gradient descent with weight decay generalizes perfectly.",
         NO_BIAS,
-        (gd(0.01, weight_decay=0.05, epochs=100_000),),
+        (ft.gd(0.01, weight_decay=0.05, epochs=100_000),),
         (perfect(),),
         quick_epochs=(16_000,),
         quick_width=100,
@@ -182,7 +180,7 @@ EXPERIMENTS = (
         "Figure 1b",
         "Without bias, 1-SAM finds a flat minimum that generalizes perfectly.",
         NO_BIAS,
-        (sam(0.01, 0.05, epochs=100_000),),
+        (ft.sam(0.01, 0.05, epochs=100_000),),
         (perfect(), flattest(0.3), flatter_than("wen2023/fig1a", 2)),
         quick_epochs=(10_000,),
     ),
@@ -218,7 +216,7 @@ EXPERIMENTS = (
         "Figure 2a, as printed",
         "With Sim-BN and the printed ρ = 1, the second phase collapses to γ = W2 = 0.",
         SIM_BN,
-        (sam(0.005, 0.1, epochs=100_000), sam(0.003, 1.0, epochs=100_000)),
+        (ft.sam(0.005, 0.1, epochs=100_000), ft.sam(0.003, 1.0, epochs=100_000)),
         (
             AtLeast(series="train_loss", at="tail", value=0.9),
             AtMost(series="sharpness", at="tail", value=0.1),
@@ -228,19 +226,19 @@ EXPERIMENTS = (
         seeds=1,
         notes=COLLAPSE,
     ),
-    Experiment(
+    ft.Experiment(
         name="wen2023/fig3",
         figure="Figure 3",
         statement="As ε shrinks, the memorizer is 0 almost everywhere and still fits every point.",
-        quick=Variant(CircleMemorizer(), 1, ALMOST_NOWHERE),
-        full=Variant(CircleMemorizer(), 1, ALMOST_NOWHERE),
+        quick=ft.Variant(CircleMemorizer(), 1, ALMOST_NOWHERE),
+        full=ft.Variant(CircleMemorizer(), 1, ALMOST_NOWHERE),
     ),
     panel(
         "fig4a",
         "Figure 4a",
         "With bias, gradient descent with weight decay generalizes perfectly.",
         BIAS,
-        (gd(0.01, weight_decay=0.05, epochs=100_000),),
+        (ft.gd(0.01, weight_decay=0.05, epochs=100_000),),
         (perfect(),),
         quick_epochs=(16_000,),
         quick_width=100,
@@ -251,7 +249,7 @@ EXPERIMENTS = (
         "With bias, 1-SAM reaches a flattest minimum and does not generalize; the test error even "
         "rises again.",
         BIAS,
-        (sam(0.01, 0.05, epochs=200_000), sam(0.01, 0.1, epochs=400_000)),
+        (ft.sam(0.01, 0.05, epochs=200_000), ft.sam(0.01, 0.1, epochs=400_000)),
         (
             flattest(0.03),
             poor(0.15),
@@ -265,7 +263,7 @@ EXPERIMENTS = (
         "Figure 5a",
         "With bias and softplus, the baseline generalizes.",
         SOFTPLUS,
-        (sgd(0.001, weight_decay=0.05, epochs=100_000),),
+        (ft.sgd(0.001, weight_decay=0.05, epochs=100_000),),
         (perfect(0.02),),
         quick_epochs=(3_000,),
         quick_width=100,
@@ -277,9 +275,9 @@ EXPERIMENTS = (
         "With bias and softplus, 1-SAM is flatter than the baseline and its test error far worse.",
         SOFTPLUS,
         (
-            sam(0.0005, 0.05, epochs=100_000),
-            sam(0.001, 0.1, epochs=100_000),
-            sam(0.005, 1.0, epochs=5_000),
+            ft.sam(0.0005, 0.05, epochs=100_000),
+            ft.sam(0.001, 0.1, epochs=100_000),
+            ft.sam(0.005, 1.0, epochs=5_000),
         ),
         (poor(0.15), flatter_than("wen2023/fig5a", 2)),
         quick_epochs=(3_000, 3_000, 800),
@@ -291,7 +289,7 @@ EXPERIMENTS = (
         "With Sim-LN and a small first layer, 1-SAM reaches a flattest minimum and generalizes "
         "almost perfectly.",
         SIM_LN_SMALL,
-        (sam(0.1, 0.1, epochs=100_000),),
+        (ft.sam(0.1, 0.1, epochs=100_000),),
         (flattest(0.1), perfect(0.05)),
         quick_epochs=(5_000,),
         quick_expectations=(flattest(0.1), perfect(0.1)),
@@ -302,7 +300,7 @@ EXPERIMENTS = (
         "Figure 6b",
         "With Sim-LN and a first layer of norm at most 10, 1-SAM generalizes almost perfectly.",
         SIM_LN,
-        tuple(sam(0.01, rho, epochs=500, project=10.0) for rho in (0.1, 0.5, 1.0)),
+        tuple(ft.sam(0.01, rho, epochs=500, project=10.0) for rho in (0.1, 0.5, 1.0)),
         (flattest(0.3), perfect(0.05)),
         quick_epochs=(500, 500, 500),
     ),
@@ -311,7 +309,7 @@ EXPERIMENTS = (
         "Figure 7a",
         "On ball data without bias, 1-SAM generalizes much better than with bias.",
         NO_BIAS,
-        (sam(0.01, 0.2, epochs=100_000),),
+        (ft.sam(0.01, 0.2, epochs=100_000),),
         (AtMost(series="test_loss", at="tail", value=0.1),),
         quick_epochs=(5_000,),
         distribution=BALL,
@@ -321,7 +319,7 @@ EXPERIMENTS = (
         "Figure 7b",
         "On ball data with bias, 1-SAM is flat and generalizes much worse than without.",
         BIAS,
-        (sam(0.01, 0.2, epochs=100_000),),
+        (ft.sam(0.01, 0.2, epochs=100_000),),
         (flattest(0.15), worse_than("wen2023/fig7a", "test_loss", 3)),
         quick_epochs=(5_000,),
         distribution=BALL,
@@ -331,7 +329,7 @@ EXPERIMENTS = (
         "Figure 8a",
         "With the logistic loss and no bias, the baseline generalizes perfectly.",
         NO_BIAS,
-        (sgd(0.1, batch=10, weight_decay=0.01, epochs=100_000),),
+        (ft.sgd(0.1, batch=10, weight_decay=0.01, epochs=100_000),),
         (perfect(),),
         quick_epochs=(3_000,),
         quick_width=100,
@@ -343,7 +341,7 @@ EXPERIMENTS = (
         "Figure 8b",
         "With the logistic loss and no bias, 1-SAM generalizes perfectly.",
         NO_BIAS,
-        (sam(0.1, 0.2, epochs=100_000),),
+        (ft.sam(0.1, 0.2, epochs=100_000),),
         (perfect(), flatter_than("wen2023/fig8a", 1.5)),
         quick_epochs=(4_000,),
         loss=LOGISTIC,
@@ -353,7 +351,7 @@ EXPERIMENTS = (
         "Figure 9a",
         "With the logistic loss and bias, the baseline generalizes.",
         BIAS,
-        (sgd(0.01, weight_decay=0.05, epochs=100_000),),
+        (ft.sgd(0.01, weight_decay=0.05, epochs=100_000),),
         (perfect(0.12),),
         quick_epochs=(4_000,),
         quick_width=100,
@@ -366,7 +364,7 @@ EXPERIMENTS = (
         "With the logistic loss and bias, 1-SAM is flattest and its test error far worse; it rises "
         "again.",
         BIAS,
-        (sam(0.1, 0.2, epochs=100_000),),
+        (ft.sam(0.1, 0.2, epochs=100_000),),
         (
             flattest(0.03),
             poor(0.15),
@@ -381,7 +379,7 @@ EXPERIMENTS = (
         "Figure 10a",
         "With the logistic loss and Sim-BN, 1-SAM generalizes almost perfectly.",
         SIM_BN,
-        (sam(0.1, 0.2, epochs=40_000),),
+        (ft.sam(0.1, 0.2, epochs=40_000),),
         (perfect(0.02),),
         quick_epochs=(300,),
         quick_expectations=(perfect(0.1),),
@@ -394,7 +392,7 @@ EXPERIMENTS = (
         "Figure 10b",
         "With the logistic loss and Sim-LN, 1-SAM generalizes almost perfectly.",
         SIM_LN_SMALL,
-        (sam(1.0, 0.5, epochs=1_000), sam(1.0, 1.0, epochs=100_000)),
+        (ft.sam(1.0, 0.5, epochs=1_000), ft.sam(1.0, 1.0, epochs=100_000)),
         (perfect(0.05),),
         quick_epochs=(1_000, 10_000),
         quick_expectations=(perfect(0.1),),
@@ -405,7 +403,7 @@ EXPERIMENTS = (
         "Figure 11a",
         "With three layers and bias, the baseline generalizes.",
         THREE_LAYERS,
-        (sgd(0.01, weight_decay=0.05, epochs=100_000),),
+        (ft.sgd(0.01, weight_decay=0.05, epochs=100_000),),
         (perfect(0.02),),
         quick_epochs=(1_500,),
         quick_width=100,
@@ -418,7 +416,7 @@ EXPERIMENTS = (
         "With three layers and bias, 1-SAM is flatter than the baseline and its test error far "
         "worse.",
         THREE_LAYERS,
-        (sam(0.01, 0.05, epochs=100_000),),
+        (ft.sam(0.01, 0.05, epochs=100_000),),
         (poor(0.15), flatter_than("wen2023/fig11a", 1.5)),
         quick_epochs=(2_000,),
         quick_width=100,

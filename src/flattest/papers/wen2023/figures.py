@@ -7,15 +7,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Polygon
 
-from flattest.errors import FlattestError
+import flattest as ft
 from flattest.experiments.training import Training
 from flattest.palette import BLUE, GREEN, INK, RED
 from flattest.papers.wen2023.experiments import EXPERIMENTS
 from flattest.papers.wen2023.neurons import largest_neurons
-from flattest.training.run import Run
 
 
-def curves(results: Sequence[Run]) -> Figure:
+def curves(results: Sequence[ft.Run]) -> Figure:
     """Train and test error, and the sharpness with its certified bound; median and range."""
     drawn = Figure(figsize=(9, 3.2), layout="constrained")
     errors, sharpness = drawn.subplots(1, 2)
@@ -32,7 +31,7 @@ def curves(results: Sequence[Run]) -> Figure:
     return drawn
 
 
-def band(ax: Axes, results: Sequence[Run], series: str, colour: str, label: str) -> None:
+def band(ax: Axes, results: Sequence[ft.Run], series: str, colour: str, label: str) -> None:
     """The median over seeds as a line, their range as a band; up to the shortest run's end."""
     length = min(len(result["epoch"]) for result in results)
     values = np.array([result[series][:length] for result in results])
@@ -41,13 +40,13 @@ def band(ax: Axes, results: Sequence[Run], series: str, colour: str, label: str)
     ax.fill_between(epoch, values.min(axis=0), values.max(axis=0), color=colour, alpha=0.2, lw=0)
 
 
-def neurons(results: Sequence[Run]) -> Figure:
+def neurons(results: Sequence[ft.Run]) -> Figure:
     """Figure 2b: the four neurons of largest norm, and the norms of W1's columns, first seed."""
     drawn = Figure(figsize=(9, 3.2), layout="constrained")
     table, columns = drawn.subplots(1, 2)
     params = results[0].params
     if params is None:
-        raise FlattestError("Figure 2b is drawn from parameters, which these runs did not keep.")
+        raise ft.FlattestError("Figure 2b is drawn from parameters, which these runs did not keep.")
     W1 = np.asarray(params["W1"], float)
     table.axis("off")
     shown = table.table(
@@ -61,7 +60,7 @@ def neurons(results: Sequence[Run]) -> Figure:
     return drawn
 
 
-def memorizer_on_the_circle(results: Sequence[Run]) -> Figure:
+def memorizer_on_the_circle(results: Sequence[ft.Run]) -> Figure:
     """Figure 3: the caps in which each neuron is active, for ε from its largest value down."""
     result = results[0]
     drawn = Figure(figsize=(10, 3.6), layout="constrained")

@@ -12,32 +12,24 @@ from typing import NamedTuple
 
 import msgspec
 
+import flattest as ft
 from flattest.experiments.expectations import AnyExpectation
-from flattest.experiments.experiment import Experiment, Variant
 from flattest.experiments.training import Training
 from flattest.papers.wen2023.experiments import BIAS, NO_BIAS, SIM_LN_SMALL, flattest, perfect, poor
-from flattest.problem.data import Xor
-from flattest.problem.models import MLP, Init
-from flattest.training.algorithms import Phase, sam
-from flattest.training.log import Log
 
 replace = msgspec.structs.replace
 QUICK_EPOCHS = 4_000
 Change = Callable[[Training], Training]
 
 
-def _initialized(task: Training, initialization: Init) -> Training:
+def _initialized(task: Training, initialization: ft.Init) -> Training:
     return replace(task, model=replace(task.model, initialization=initialization))
-
-
-def _he(task: Training) -> Training:
-    return _initialized(task, Init(weights="he"))
 
 
 def _first_layer_times(factor: float) -> Change:
     def change(task: Training) -> Training:
         first = ("W1", "b1") if task.model.bias else ("W1",)
-        return _initialized(task, Init(scales=tuple((name, factor) for name in first)))
+        return _initialized(task, ft.Init(scales=tuple((name, factor) for name in first)))
 
     return change
 
@@ -70,7 +62,7 @@ CHANGES: dict[str, Change] = {
     "as-printed": lambda task: task,
     "first-layer-0.1": _first_layer_times(0.1),
     "first-layer-3": _slower(_first_layer_times(3.0)),
-    "he": _slower(_he),
+    "he": _slower(lambda task: _initialized(task, ft.Init(weights="he"))),
     "replacement": _with_phase(replacement=True),
     "rho-0.01": _with_phase(rho=0.01),
     "rho-0.1": _with_phase(rho=0.1),
@@ -108,8 +100,8 @@ class Panel(NamedTuple):
     """A figure's setting, what is changed in it, and what was found: mostly, and where else."""
 
     figure: str
-    model: MLP
-    phase: Phase
+    model: ft.MLP
+    phase: ft.Phase
     changes: dict[str, Change]
     found: Found
     found_otherwise: dict[str, Found]
@@ -119,7 +111,7 @@ PANELS = {
     "no-bias": Panel(
         "Figure 1b, varied",
         NO_BIAS,
-        sam(0.01, 0.05, epochs=30_000),
+        ft.sam(0.01, 0.05, epochs=30_000),
         CHANGES,
         GENERALIZES,
         dict.fromkeys(("first-layer-3", "he", "rho-0.01", "width-1000"), FAILS),
@@ -127,7 +119,7 @@ PANELS = {
     "bias": Panel(
         "Figure 4b, varied",
         BIAS,
-        sam(0.01, 0.05, epochs=30_000),
+        ft.sam(0.01, 0.05, epochs=30_000),
         CHANGES,
         FAILS,
         {"first-layer-0.1": GENERALIZES},
@@ -135,7 +127,7 @@ PANELS = {
     "sim-ln": Panel(
         "Figure 6a, varied",
         SIM_LN_SMALL,
-        sam(0.1, 0.1, epochs=30_000),
+        ft.sam(0.1, 0.1, epochs=30_000),
         SIM_LN_CHANGES,
         NEARLY,
         {"cooled": SETTLES},
@@ -143,18 +135,18 @@ PANELS = {
 }
 
 
-def _experiment(name: str, change: str) -> Experiment:
+def _experiment(name: str, change: str) -> ft.Experiment:
     panel = PANELS[name]
-    printed = Training(distribution=Xor(30), n=100, model=panel.model, phases=(panel.phase,))
+    printed = Training(distribution=ft.Xor(30), n=100, model=panel.model, phases=(panel.phase,))
     full = panel.changes[change](printed)
-    quick = _with_phase(epochs=QUICK_EPOCHS)(replace(full, log=Log(points=15)))
+    quick = _with_phase(epochs=QUICK_EPOCHS)(replace(full, log=ft.Log(points=15)))
     statement, expectations = panel.found_otherwise.get(change, panel.found)
-    return Experiment(
+    return ft.Experiment(
         name=f"sensitivity/{name}-{change}",
         figure=panel.figure,
         statement=statement,
-        quick=Variant(quick, 1, expectations),
-        full=Variant(full, 3, expectations),
+        quick=ft.Variant(quick, 1, expectations),
+        full=ft.Variant(full, 3, expectations),
     )
 
 

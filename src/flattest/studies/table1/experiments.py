@@ -10,14 +10,10 @@ from typing import Any
 
 import msgspec
 
-from flattest.experiments.experiment import Experiment
+import flattest as ft
 from flattest.experiments.training import Training
-from flattest.lab.challenge import Challenge
-from flattest.lab.setup import Setup, experiments_of
+from flattest.lab.setup import experiments_of
 from flattest.papers.wen2023 import experiments as wen2023
-from flattest.problem.data import CompleteXor, Xor
-from flattest.problem.models import MLP
-from flattest.training.algorithms import Phase, gd, sam
 
 
 class Architecture(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,12 +21,12 @@ class Architecture(msgspec.Struct, frozen=True, kw_only=True):
 
     title: str
     theorem: str
-    quick: Setup
-    full: Setup
+    quick: ft.Setup
+    full: ft.Setup
     paper: tuple[bool, bool]
 
 
-def _phases(panel: str) -> tuple[Phase, ...]:
+def _phases(panel: str) -> tuple[ft.Phase, ...]:
     """The phases of a figure's panel, at the paper's epochs."""
     tasks = {e.panel: e.full.task for e in wen2023.EXPERIMENTS}
     task = tasks[panel]
@@ -38,23 +34,25 @@ def _phases(panel: str) -> tuple[Phase, ...]:
     return task.phases
 
 
-def _challenge(model: MLP) -> Challenge:
+def _challenge(model: ft.MLP) -> ft.Challenge:
     """A search small enough for minutes; the statements challenged are for every width and d."""
-    return Challenge(distribution=Xor(12), n=60, model=model, wrong=60, steps=400)
+    return ft.Challenge(distribution=ft.Xor(12), n=60, model=model, wrong=60, steps=400)
 
 
-_NO_BIAS_CHALLENGE = _challenge(MLP(60))
+_NO_BIAS_CHALLENGE = _challenge(ft.MLP(60))
 _SIM_BN_CHALLENGE = msgspec.structs.replace(
-    _challenge(MLP(60, bias=True, norm="sim_bn")), distribution=CompleteXor(12)
+    _challenge(ft.MLP(60, bias=True, norm="sim_bn")), distribution=ft.CompleteXor(12)
 )
-_QUICK_GD = (gd(0.01, weight_decay=0.05, epochs=20_000),)
+_QUICK_GD = (ft.gd(0.01, weight_decay=0.05, epochs=20_000),)
 
 
-def _full(name: str, model: MLP, algorithm: str, baseline: str | None = None, **more: Any) -> Setup:
+def _full(
+    name: str, model: ft.MLP, algorithm: str, baseline: str | None = None, **more: Any
+) -> ft.Setup:
     """A row at the paper's scale: `algorithm` and `baseline` are the panels that train it."""
-    return Setup(
+    return ft.Setup(
         name=name,
-        distribution=Xor(30),
+        distribution=ft.Xor(30),
         n=100,
         model=model,
         algorithm=_phases(algorithm),
@@ -63,7 +61,7 @@ def _full(name: str, model: MLP, algorithm: str, baseline: str | None = None, **
     )
 
 
-def _quick(full: Setup, **changes: Any) -> Setup:
+def _quick(full: ft.Setup, **changes: Any) -> ft.Setup:
     """The row within minutes: what of the paper's scale is changed."""
     return msgspec.structs.replace(full, log=wen2023.QUICK_LOG, **changes)
 
@@ -85,7 +83,7 @@ _ALL = (
         full=_NO_BIAS,
         quick=_quick(
             _NO_BIAS,
-            algorithm=(sam(0.01, 0.05, epochs=5_000),),
+            algorithm=(ft.sam(0.01, 0.05, epochs=5_000),),
             baseline=_QUICK_GD,
             challenges=2,
         ),
@@ -95,7 +93,7 @@ _ALL = (
         theorem="Theorem 4.1",
         paper=(False, False),
         full=_BIAS,
-        quick=_quick(_BIAS, algorithm=(sam(0.01, 0.05, epochs=20_000),), baseline=_QUICK_GD),
+        quick=_quick(_BIAS, algorithm=(ft.sam(0.01, 0.05, epochs=20_000),), baseline=_QUICK_GD),
     ),
     Architecture(
         title="2-layer with simplified BatchNorm",
@@ -105,7 +103,7 @@ _ALL = (
         quick=_quick(
             _SIM_BN,
             model=msgspec.structs.replace(wen2023.SIM_BN, width=100),
-            algorithm=(sam(0.005, 0.1, epochs=2_000),),
+            algorithm=(ft.sam(0.005, 0.1, epochs=2_000),),
             seeds=5,
             challenges=2,
         ),
@@ -123,7 +121,7 @@ _ALL = (
 ARCHITECTURES = {each.full.name: each for each in _ALL}
 
 
-def roles(asked: Architecture) -> dict[str, Experiment]:
+def roles(asked: Architecture) -> dict[str, ft.Experiment]:
     """The experiments behind a row of the table, by role."""
     flattest, algorithm = asked.paper
     expected = {"challenge": flattest, "algorithm": algorithm, "baseline": True}

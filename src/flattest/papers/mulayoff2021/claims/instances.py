@@ -5,10 +5,8 @@ Minima are free: any network is an interpolator of its own outputs.
 
 import numpy as np
 
-from flattest.problem.data import Dataset
-from flattest.problem.models import MLP
+import flattest as ft
 from flattest.problem.randomness import generator
-from flattest.rescaling.top_eigenvalue import FlattestImplementation, flattest_implementation
 from flattest.stability.dynamics import linearized_descent
 from flattest.stability.functions import UnivariateNetwork
 from flattest.stability.modes import modes, tangent_features
@@ -23,17 +21,17 @@ def random_inputs(rng: np.random.Generator, n: int, spread: float = 1.0) -> np.n
     return spread * ((np.arange(n) + 0.5 + rng.uniform(-0.4, 0.4, n)) * 2 / n - 1)
 
 
-def own_data(network: UnivariateNetwork, x: np.ndarray) -> Dataset:
+def own_data(network: UnivariateNetwork, x: np.ndarray) -> ft.Dataset:
     """The dataset that the network interpolates."""
-    return Dataset(x[:, None], network(x))
+    return ft.Dataset(x[:, None], network(x))
 
 
-def architecture(network: UnivariateNetwork) -> MLP:
-    return MLP(network.width, bias=True, output_bias=True)
+def architecture(network: UnivariateNetwork) -> ft.MLP:
+    return ft.MLP(network.width, bias=True, output_bias=True)
 
 
-def flattest(network: UnivariateNetwork, x: np.ndarray) -> FlattestImplementation:
-    return flattest_implementation(architecture(network), network.params, own_data(network, x))
+def flattest(network: UnivariateNetwork, x: np.ndarray) -> ft.FlattestImplementation:
+    return ft.flattest_implementation(architecture(network), network.params, own_data(network, x))
 
 
 def networks(purpose: str, count: int, n: int = 6, width: int = 8):

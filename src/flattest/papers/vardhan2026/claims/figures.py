@@ -21,23 +21,11 @@ from flattest.papers.vardhan2026.experiments import (
 SECTION = "section 6.2"
 
 
-def _mean(found: Summary, expected: Expectation, least: float) -> Verdict:
+def _mean(found: Summary, expected: Expectation, bound: float, judge=at_least) -> Verdict:
     """The mean over seeds of what is expected, with its 95 % interval."""
     mean, interval = mean_interval(found.verdict(expected).values)
     note = f"mean of {expected.quantity}"
-    return at_least(mean, least, 0.0, note, seeds=found.seeds, interval=interval)
-
-
-def _negated(verdict: Verdict) -> Verdict:
-    """value ≤ bound instead of ≥."""
-    return at_most(
-        verdict.value,
-        verdict.bound,
-        0.0,
-        verdict.statement,
-        seeds=verdict.seeds,
-        interval=verdict.interval,
-    )
+    return judge(mean, bound, 0.0, note, seeds=found.seeds, interval=interval)
 
 
 @figure(
@@ -58,7 +46,7 @@ def figure_2(*found: Summary) -> Verdict:
     reading="as printed",
 )
 def figure_2_relu_printed(found: Summary) -> Verdict:
-    return _negated(_mean(found, FLAT_IS_GOOD, 0.5))
+    return _mean(found, FLAT_IS_GOOD, 0.5, at_most)
 
 
 @figure(

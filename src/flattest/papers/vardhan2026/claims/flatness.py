@@ -2,76 +2,52 @@
 
 import numpy as np
 
-from flattest.curvature.sharpness import trace
+import flattest as ft
 from flattest.evidence import Verdict, at_least, at_most, equal
-from flattest.flatness.bounds import lower_bound
-from flattest.flatness.interpolators import flattest_interpolator
-from flattest.ledger.claim import claim, provided, worst
+from flattest.ledger.claim import Verdicts, claim, misprint, provided, worst
 from flattest.papers.vardhan2026.claims.instances import small_network
-from flattest.problem.data import Dataset, SingleIndex, SumOfSingleIndex
-from flattest.problem.models import MLP, Params
-from flattest.problem.multi_index import inner_weights, signal_power
-from flattest.rescaling.orbit import flattest_rescaling
-from flattest.rescaling.two_layer import masses, norm_exponent
+from flattest.problem.models import Params
+from flattest.problem.multi_index import signal_power
+from flattest.rescaling.two_layer import masses
 
 D, N, SEEDS = 50, 100, 20
-TEACHER = SingleIndex(D, link="relu")
+TEACHER = ft.SingleIndex(D, link="relu")
 
 
-def _own_margin(x: np.ndarray) -> float:
-    """The least margin by which a point is separated from the others along its own direction.
+def _margins(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """w_i = x_i/‖x_i‖, w_i·x_i, and by how much that exceeds every other w_i·x_j.
 
     Positive margins make every point an extreme point of their convex hull.
     """
-    own = x @ (x / np.linalg.norm(x, axis=1, keepdims=True)).T
-    others = own.copy()
+    W = x / np.linalg.norm(x, axis=1, keepdims=True)
+    others = x @ W.T
+    own = np.diag(others).copy()
     np.fill_diagonal(others, -np.inf)
-    return float(np.min(np.diag(own) - others.max(axis=0)))
+    return W, own, own - others.max(axis=0)
 
 
-def _share_of_extreme_draws() -> float:
-    return float(np.mean([_own_margin(TEACHER.draw(N, seed).x) > 0 for seed in range(SEEDS)]))
-
-
-@claim(
-    "vardhan2026/section-1.2-extreme-points/as-printed",
-    "For n ≍ d Gaussian features, that every point is an extreme point of the convex hull "
+@misprint(
+    "vardhan2026/section-1.2-extreme-points/",
+    printed="For n ≍ d Gaussian features, that every point is an extreme point of the convex hull "
     "does not occur with high probability.",
-    source="Section 1.2",
-    evidence="sample",
-    reading="as printed",
-)
-def extreme_points_printed() -> Verdict:
-    note = f"share of draws in which all points are extreme, d = {D}, n = {N}"
-    return at_most(_share_of_extreme_draws(), 0.5, 0.0, note, seeds=SEEDS)
-
-
-@claim(
-    "vardhan2026/section-1.2-extreme-points/corrected",
-    "For n ≍ d Gaussian features every point is extreme with high probability: "
+    corrected="For n ≍ d Gaussian features every point is extreme with high probability: "
     "‖x_i‖² ≈ d exceeds every x_i·x_j ≲ √(d log n).",
     source="Section 1.2",
     evidence="sample",
-    reading="as corrected",
 )
-def extreme_points_corrected() -> Verdict:
+def extreme_points(as_printed: bool) -> Verdict:
+    draws = [TEACHER.draw(N, seed).x for seed in range(SEEDS)]
+    share = np.mean([_margins(x)[2].min() > 0 for x in draws])
     note = f"share of draws in which all points are extreme, d = {D}, n = {N}"
-    return equal(_share_of_extreme_draws(), 1, 0.0, note, seeds=SEEDS)
+    judge, bound = (at_most, 0.5) if as_printed else (equal, 1)
+    return judge(share, bound, 0.0, note, seeds=SEEDS)
 
 
-def _memorizer(data: Dataset) -> tuple[MLP, Params]:
+def _memorizer(data: ft.Dataset) -> tuple[ft.MLP, Params]:
     """wen2023's Theorem 4.1 on Gaussian points: neuron i fires on x_i alone."""
-    W = data.x / np.linalg.norm(data.x, axis=1, keepdims=True)
-    own = data.x @ W.T
-    others = own.copy()
-    np.fill_diagonal(others, -np.inf)
-    heights = (np.diag(own) - others.max(axis=0)) / 2
-    params = {"W1": W, "b1": heights - np.diag(own), "W2": data.y / heights}
-    return MLP(data.n, bias=True), params
-
-
-def _teacher_network() -> tuple[MLP, Params]:
-    return MLP(1, bias=True), {"W1": TEACHER.directions, "b1": np.zeros(1), "W2": np.ones(1)}
+    W, own, margins = _margins(data.x)
+    heights = margins / 2
+    return ft.MLP(data.n, bias=True), {"W1": W, "b1": heights - own, "W2": data.y / heights}
 
 
 @claim(
@@ -84,8 +60,9 @@ def _teacher_network() -> tuple[MLP, Params]:
 )
 def bias_printed() -> Verdict:
     data = TEACHER.draw(N, 0)
-    memorizer = flattest_rescaling(*_memorizer(data), data).value
-    teacher = flattest_rescaling(*_teacher_network(), data).value
+    memorizer = ft.flattest_rescaling(*_memorizer(data), data).value
+    params = {"W1": TEACHER.directions, "b1": np.zeros(1), "W2": np.ones(1)}
+    teacher = ft.flattest_rescaling(ft.MLP(1, bias=True), params, data).value
     note = "S_min of the network that memorizes against that of the teacher, noiseless, n = 2d"
     return at_least(memorizer, teacher, 0.0, note)
 
@@ -101,14 +78,14 @@ def bias_printed() -> Verdict:
 def bias_corrected(factor=1.0) -> Verdict:
     data = TEACHER.draw(N, 0)
     model, params = _memorizer(data)
-    flattest = flattest_rescaling(model, params, data)
+    flattest = ft.flattest_rescaling(model, params, data)
     fresh = TEACHER.population(2000, 0)
     loss = np.mean((np.asarray(model.apply(flattest.params, fresh.x)) - fresh.y) ** 2)
     miss = np.abs(np.asarray(model.apply(flattest.params, data.x)) - data.y).max()
     return provided(
         equal(
-            float(trace(model, flattest.params, data)),
-            factor * lower_bound(model, data).value,
+            float(ft.trace(model, flattest.params, data)),
+            factor * ft.lower_bound(model, data).value,
             1e-9,
             "trace of the network that memorizes against the certified bound, n = 2d",
         ),
@@ -119,14 +96,14 @@ def bias_corrected(factor=1.0) -> Verdict:
 
 def _flatness_at_bias(size: float, name: str, seed: int) -> float:
     """S_min of the flattest interpolator with inner weights of ρ = 0.7 and every bias = size."""
-    distribution = SumOfSingleIndex(50, 5, name, 0.01)
+    distribution = ft.SumOfSingleIndex(50, 5, name, 0.01)
     data = distribution.draw(100, seed)
-    W = inner_weights(distribution.directions, 300, 0.7, seed)
-    model = MLP(300, activation=name, bias=True)
+    W = ft.inner_weights(distribution.directions, 300, 0.7, seed)
+    model = ft.MLP(300, activation=name, bias=True)
     params = {"W1": W, "b1": np.full(300, size), "W2": np.ones(300)}
     phi = np.asarray(model.first_layer(params, data.x))
-    omega = masses(model, params, Dataset(data.x, phi.sum(axis=1))).terms()
-    return flattest_interpolator(phi, data.y, norm_exponent(name), omega).value
+    omega = masses(model, params, ft.Dataset(data.x, phi.sum(axis=1))).terms()
+    return ft.flattest_interpolator(phi, data.y, ft.norm_exponent(name), omega).value
 
 
 @claim(
@@ -153,9 +130,9 @@ def appendix_d6_printed() -> Verdict:
     source="Appendix D.6",
     evidence="identity",
     reading="as corrected",
+    of=worst,
 )
-def appendix_d6_corrected(one=1.0) -> Verdict:
-    parts = []
+def appendix_d6_corrected(one=1.0) -> Verdicts:
     for name, c in (("relu", 1), ("leaky_relu:0.1", 1), ("quadratic", 2)):
         model, params, data = small_network(name, seed=0, bias=True)
         h = data.x @ params["W1"].T + params["b1"]
@@ -165,6 +142,5 @@ def appendix_d6_corrected(one=1.0) -> Verdict:
         p = 2 * c / (c + 1)
         terms = A ** (1 / (c + 1)) * B ** (c / (c + 1)) * np.abs(params["W2"]) ** p
         formula = 2 * (c + 1) * c ** (-c / (c + 1)) * terms.sum()
-        flattest = flattest_rescaling(model, params, data).params
-        parts.append(equal(float(trace(model, flattest, data)), formula, 1e-9, "c = 1, 2"))
-    return worst(parts)
+        flattest = ft.flattest_rescaling(model, params, data).params
+        yield equal(float(ft.trace(model, flattest, data)), formula, 1e-9, "c = 1, 2")

@@ -5,27 +5,26 @@ from functools import cache
 
 import numpy as np
 
-from flattest.evidence import mean_interval
+import flattest as ft
+from flattest.evidence import equal, mean_interval
 from flattest.papers.vardhan2026.experiments import Scaling
-from flattest.problem.activations import activation
-from flattest.problem.data import Dataset
-from flattest.problem.models import MLP, Params
+from flattest.problem.models import Params
 from flattest.problem.randomness import generator
 
 DEGREES = {"relu": 1, "quadratic": 2, "relu^3": 3}
 
 
-def small_network(name: str, seed: int, bias: bool = False) -> tuple[MLP, Params, Dataset]:
+def small_network(name: str, seed: int, bias: bool = False) -> tuple[ft.MLP, Params, ft.Dataset]:
     """A network of width 5 with 8 points in R^3 that it interpolates."""
-    model = MLP(5, activation=name, bias=bias)
+    model = ft.MLP(5, activation=name, bias=bias)
     params = model.init(3, seed)
     x = gaussian(8, 3, seed)
-    return model, params, Dataset(x, np.asarray(model.apply(params, x)))
+    return model, params, ft.Dataset(x, np.asarray(model.apply(params, x)))
 
 
 def features(W, x, name: str) -> np.ndarray:
     """Φ_ij = σ(w_j·x_i)."""
-    return np.asarray(activation(name).value(np.asarray(x) @ np.asarray(W).T))
+    return np.asarray(ft.activation(name).value(np.asarray(x) @ np.asarray(W).T))
 
 
 def gaussian(n: int, d: int, seed: int) -> np.ndarray:
@@ -54,3 +53,31 @@ def fitted_exponent(
         np.polyfit(log_n, np.log([measure(n, seed) for n in sizes]), 1)[0] for seed in range(seeds)
     ]
     return mean_interval(slopes)
+
+
+def power_law(
+    measure: Callable[[int, int], float],
+    sizes: Sequence[int],
+    seeds: int,
+    exponent: float,
+    tolerance: float,
+    note: str,
+) -> ft.Verdict:
+    """That measure(n, seed) is of order n^exponent."""
+    slope, interval = fitted_exponent(measure, sizes, seeds)
+    return equal(slope, exponent, tolerance, note, seeds=seeds, interval=interval)
+
+
+def exponents(
+    name: str, sizes: tuple[int, ...], seeds: int, *series: str
+) -> dict[str, tuple[float, tuple[float, float]]]:
+    """For each series of the scaling experiment, the exponent in n: mean and interval."""
+    return {
+        key: mean_interval(
+            [
+                np.polyfit(np.log(sizes), np.log(scaling(name, sizes, seed)[key]), 1)[0]
+                for seed in range(seeds)
+            ]
+        )
+        for key in series
+    }

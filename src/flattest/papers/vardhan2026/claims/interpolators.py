@@ -1,33 +1,23 @@
 """Lemmas 2, 5–9 and 13, Theorems 1, 2 and 4, Proposition 2: how flat interpolators can be."""
 
-from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 
-from flattest.curvature.sharpness import trace
+import flattest as ft
 from flattest.evidence import Verdict, at_least, at_most, equal
-from flattest.flatness.interpolators import dual_bound, flattest_interpolator
-from flattest.ledger.claim import claim, provided, worst
+from flattest.ledger.claim import Verdicts, claim, provided, worst
 from flattest.papers.vardhan2026.claims.instances import (
+    exponents,
     features,
     fitted_exponent,
     gaussian,
-    mean_interval,
-    scaling,
+    power_law,
     unit_weights,
 )
 from flattest.papers.vardhan2026.interpolation import flattest_outer_weights
-from flattest.problem.data import Dataset, SingleIndex, SumOfSingleIndex
-from flattest.problem.models import MLP
-from flattest.problem.multi_index import (
-    bad_inner_weights,
-    inner_weights,
-    largest_cosine,
-    population_loss,
-)
-from flattest.rescaling.orbit import flattest_rescaling
-from flattest.rescaling.two_layer import masses, norm_exponent
+from flattest.problem.multi_index import largest_cosine
+from flattest.rescaling.two_layer import masses
 
 
 @cache
@@ -37,8 +27,8 @@ def _singular_values(n: int, seed: int, name: str) -> np.ndarray:
     return np.linalg.svd(phi, compute_uv=False)
 
 
-def _singular_value(index: int, name: str) -> Callable[[int, int], float]:
-    return lambda n, seed: float(_singular_values(n, seed, name)[index])
+def _singular_value(index: int, name: str, n: int, seed: int) -> float:
+    return float(_singular_values(n, seed, name)[index])
 
 
 @claim(
@@ -46,22 +36,19 @@ def _singular_value(index: int, name: str) -> Callable[[int, int], float]:
     "The largest singular value of Φ is of order √(nm), all others are of order √m, m ≍ n.",
     source="Lemma 2",
     evidence="scaling law",
+    of=worst,
 )
-def lemma_2() -> Verdict:
-    parts = []
+def lemma_2() -> Verdicts:
     for name in ("relu", "quadratic"):
         for index, exponent in ((0, 1.0), (1, 0.5), (-1, 0.5)):
-            slope, interval = fitted_exponent(
-                _singular_value(index, name), (128, 256, 512), seeds=3
-            )
             note = f"exponent in n of singular value {index} of {name} features, d = n, m = 3n"
-            parts.append(equal(slope, exponent, 0.15, note, seeds=3, interval=interval))
-    return worst(parts)
+            measure = partial(_singular_value, index, name)
+            yield power_law(measure, (128, 256, 512), 3, exponent, 0.15, note)
 
 
 def _instance(name: str, n: int = 40, seed: int = 0):
     """Labels of a single-index model with random unit inner weights, d = n, m = 3n."""
-    data = SingleIndex(n, link=name, noise=0.1).draw(n, seed)
+    data = ft.SingleIndex(n, link=name, noise=0.1).draw(n, seed)
     W = unit_weights(3 * n, n, seed)
     return W, data, features(W, data.x, name)
 
@@ -79,10 +66,10 @@ def lemma_5(factor=1.0) -> Verdict:
         _, data, phi = _instance("relu", seed=seed)
         dual = np.linalg.solve(phi @ phi.T, data.y)
         for p in (1, 4 / 3, 1.5):
-            least = flattest_interpolator(phi, data.y, p).value
-            worst_ratio = min(worst_ratio, least / dual_bound(phi, data.y, p, dual))
-        least = flattest_interpolator(phi, data.y, 2).value
-        tight.append(equal(least, factor * dual_bound(phi, data.y, 2, dual), 1e-9, "p = 2"))
+            least = ft.flattest_interpolator(phi, data.y, p).value
+            worst_ratio = min(worst_ratio, least / ft.dual_bound(phi, data.y, p, dual))
+        least = ft.flattest_interpolator(phi, data.y, 2).value
+        tight.append(equal(least, factor * ft.dual_bound(phi, data.y, 2, dual), 1e-9, "p = 2"))
     return provided(worst(tight), at_least(worst_ratio, 1, 1e-12, "p = 1, 4/3, 1.5, five draws"))
 
 
@@ -113,12 +100,11 @@ def _theorem_1_floor(W, data, name: str) -> float:
 
     From ‖y‖_n ≤ Σ |a_j| √A_j (the triangle inequality in L²) and Hölder's inequality.
     """
-    p = norm_exponent(name)
+    p = ft.norm_exponent(name)
     c = p / (2 - p)
-    model = MLP(len(W), activation=name)
+    model = ft.MLP(len(W), activation=name)
     ones = np.ones(len(W))
-    labelled = Dataset(data.x, features(W, data.x, name) @ ones)
-    at = masses(model, {"W1": W, "W2": ones}, labelled)
+    at = masses(model, {"W1": W, "W2": ones}, ft.Dataset(data.x, features(W, data.x, name) @ ones))
     A, B = at.A / 2, at.B / 2
     K = 2 * (c + 1) * c ** (-c / (c + 1))
     least = np.min(B ** (c / (c + 1)) * A ** ((1 - c) / (c + 1)))
@@ -127,10 +113,9 @@ def _theorem_1_floor(W, data, name: str) -> float:
 
 def _least_trace(W, data, name: str) -> float:
     """S_min of the flattest interpolator with inner weights W, through the Hessian."""
-    found = flattest_outer_weights(W, data, name)
-    model = MLP(len(W), activation=name)
-    params = {"W1": W, "W2": found.a}
-    return float(trace(model, flattest_rescaling(model, params, data).params, data))
+    model = ft.MLP(len(W), activation=name)
+    params = {"W1": W, "W2": flattest_outer_weights(W, data, name).a}
+    return float(ft.trace(model, ft.flattest_rescaling(model, params, data).params, data))
 
 
 @claim(
@@ -144,13 +129,13 @@ def theorem_1(factor=1.0) -> Verdict:
     ratios, tight = [], []
     for name in ("relu", "leaky_relu:0.1", "quadratic"):
         for seed in range(3):
-            distribution = SingleIndex(30, link=name)
+            distribution = ft.SingleIndex(30, link=name)
             data = distribution.draw(40, seed)
             U = distribution.directions
             pools = (
                 unit_weights(120, 30, seed),
-                inner_weights(U, 120, 0.9, seed),
-                bad_inner_weights(U, 120, 0.0, seed),
+                ft.inner_weights(U, 120, 0.9, seed),
+                ft.bad_inner_weights(U, 120, 0.0, seed),
             )
             ratios += [_least_trace(W, data, name) / _theorem_1_floor(W, data, name) for W in pools]
         W = np.repeat(U, 50, axis=0)
@@ -165,21 +150,10 @@ def theorem_1(factor=1.0) -> Verdict:
     return provided(worst(tight), at_least(min(ratios), 1, 1e-9, "27 draws"))
 
 
-def _exponents(name: str, sizes: tuple[int, ...], seeds: int, *series: str):
-    """For each series of the scaling experiment, the exponent in n: mean and interval."""
-    results = [scaling(name, sizes, seed) for seed in range(seeds)]
-    log_n = np.log(sizes)
-    return {
-        key: mean_interval([np.polyfit(log_n, np.log(r[key]), 1)[0] for r in results])
-        for key in series
-    }
-
-
 def _theorem_2(name: str, sizes: tuple[int, ...], seeds: int, tolerance: float) -> Verdict:
-    p = norm_exponent(name)
+    p = ft.norm_exponent(name)
     expected = {"good": 1 - p, "bad": 1 - p / 2, "gap": p / 2}
-    found = _exponents(name, sizes, seeds, *expected)
-    parts = [
+    return worst(
         # Absolute tolerances: shifted by 1, so that an exponent of 0 is no special case.
         equal(
             1 + slope,
@@ -189,9 +163,8 @@ def _theorem_2(name: str, sizes: tuple[int, ...], seeds: int, tolerance: float) 
             seeds=seeds,
             interval=(1 + interval[0], 1 + interval[1]),
         )
-        for key, (slope, interval) in found.items()
-    ]
-    return worst(parts)
+        for key, (slope, interval) in exponents(name, sizes, seeds, *expected).items()
+    )
 
 
 @claim(
@@ -231,23 +204,25 @@ def theorem_4(factor=1.0) -> Verdict:
     parts, conditions = [], []
     for name in ("relu", "leaky_relu:0.1", "quadratic"):
         for r in (1, 4):
-            distribution = SumOfSingleIndex(12, r, name)
+            distribution = ft.SumOfSingleIndex(12, r, name)
             data = distribution.draw(30, seed=r)
             W = np.tile(distribution.directions, (40 // r, 1))
             a = np.full(40, 1 / 40)
             miss = np.abs(features(W, data.x, name) @ a - data.y).max()
-            loss = population_loss(W, a, distribution, name)
+            loss = ft.population_loss(W, a, distribution, name)
             bound = flattest_outer_weights(W, data, name).bound
-            parts.append(equal(bound, factor * 40 ** (1 - norm_exponent(name)), 1e-9, "dual bound"))
+            parts.append(
+                equal(bound, factor * 40 ** (1 - ft.norm_exponent(name)), 1e-9, "dual bound")
+            )
             conditions += [at_most(miss, 0, 1e-12), at_most(loss, 0, 1e-12)]
     return provided(worst(parts), *conditions)
 
 
-def _outlier_interpolator(m: int) -> tuple[np.ndarray, np.ndarray, Dataset]:
+def _outlier_interpolator(m: int) -> tuple[np.ndarray, np.ndarray, ft.Dataset]:
     """Quadratic σ, all w_j = u, a_1 = m^{−1/4}, the rest equal, Σ a_j = 1: an interpolator."""
     a = np.full(m, (1 - m**-0.25) / (m - 1))
     a[0] = m**-0.25
-    distribution = SingleIndex(4, link="quadratic")
+    distribution = ft.SingleIndex(4, link="quadratic")
     return np.repeat(distribution.directions, m, axis=0), a, distribution.draw(20, seed=0)
 
 
@@ -273,13 +248,13 @@ def proposition_2_printed() -> Verdict:
     source="Proposition 2",
     evidence="inequality",
     reading="as corrected",
+    of=worst,
 )
-def proposition_2_corrected() -> Verdict:
-    parts = []
+def proposition_2_corrected() -> Verdicts:
     for m in (100, 1000, 10_000):
         W, a, data = _outlier_interpolator(m)
         miss = np.abs(features(W, data.x, "quadratic") @ a - data.y).max() / np.abs(data.y).max()
-        parts += [
+        yield from [
             at_most(np.sum(a ** (4 / 3)), 2 * m ** (-1 / 3), 0.0, "order-flattest"),
             at_most(miss, 0, 1e-9, "interpolates"),
         ]
@@ -288,8 +263,7 @@ def proposition_2_corrected() -> Verdict:
         a = rng.standard_normal((1000, 50)) ** 5
         norms = np.sum(np.abs(a) ** p, axis=1) ** (1 / p)
         ratio = np.abs(a).sum(axis=1) / (50 ** (1 - 1 / p) * norms)
-        parts.append(at_most(ratio.max(), 1, 1e-12, "‖a‖₁ against m^{1−1/p} ‖a‖_p"))
-    return worst(parts)
+        yield at_most(ratio.max(), 1, 1e-12, "‖a‖₁ against m^{1−1/p} ‖a‖_p")
 
 
 @claim(
@@ -304,9 +278,9 @@ def lemma_7() -> Verdict:
     for name in ("relu", "leaky_relu:0.1", "quadratic"):
         for seed in range(5):
             W, data, phi = _instance(name, seed=seed)
-            statuses.append(flattest_interpolator(phi, data.y, 2).status == "optimal")
+            statuses.append(ft.flattest_interpolator(phi, data.y, 2).status == "optimal")
     same = features(np.repeat(W[:1], 120, axis=0), data.x, "leaky_relu:0.1")
-    refused = flattest_interpolator(same, data.y, 2).status == "infeasible"
+    refused = ft.flattest_interpolator(same, data.y, 2).status == "infeasible"
     note = f"share of 15 draws that interpolate; largest cosine {largest_cosine(W):.2f}"
     return provided(equal(np.mean(statuses), 1, 0.0, note, seeds=5), equal(refused, 1, 0.0))
 
@@ -333,13 +307,12 @@ def lemma_7_slepian(factor=1.0) -> Verdict:
 @cache
 def _least_square(n: int, seed: int, kind: str) -> np.ndarray:
     """The least-norm interpolator for good or bad inner weights, noiseless."""
-    distribution = SumOfSingleIndex(2 * n, 5, "relu")
+    distribution = ft.SumOfSingleIndex(2 * n, 5, "relu")
     data = distribution.draw(n, seed)
     U = distribution.directions
-    spare = unit_weights(2 * n, 2 * n, seed)
-    good = np.concatenate([np.resize(U, (n, 2 * n)), spare])
-    W = good if kind == "good" else bad_inner_weights(U, 3 * n, 0.0, seed)
-    return flattest_interpolator(features(W, data.x, "relu"), data.y, 2).a
+    good = np.concatenate([np.resize(U, (n, 2 * n)), unit_weights(2 * n, 2 * n, seed)])
+    W = good if kind == "good" else ft.bad_inner_weights(U, 3 * n, 0.0, seed)
+    return ft.flattest_interpolator(features(W, data.x, "relu"), data.y, 2).a
 
 
 @claim(
@@ -373,17 +346,16 @@ def lemma_8() -> Verdict:
     "Noise changes √(yᵀ(ΦΦᵀ)⁻¹y) by at most ‖noise‖/σ_min(Φ), which is of order σ for m ≍ n.",
     source="Lemma 9",
     evidence="inequality",
+    of=worst,
 )
-def lemma_9() -> Verdict:
-    parts = []
+def lemma_9() -> Verdicts:
     for seed in range(10):
         _, data, phi = _instance("relu", seed=seed)
         noise = 0.5 * np.random.default_rng(seed).standard_normal(data.n)
         norm = lambda y, gram=phi @ phi.T: np.sqrt(y @ np.linalg.solve(gram, y))  # noqa: E731
         change = abs(norm(data.y + noise) - norm(data.y))
         limit = np.linalg.norm(noise) / np.linalg.svd(phi, compute_uv=False)[-1]
-        parts.append(at_most(change, limit, 0.0, "ten draws"))
-    return worst(parts)
+        yield at_most(change, limit, 0.0, "ten draws")
 
 
 @claim(
@@ -392,28 +364,22 @@ def lemma_9() -> Verdict:
     "on the others interpolate with ‖a‖_p^p = O(m^{1−p}).",
     source="Lemma 13",
     evidence="scaling law",
+    of=worst,
 )
-def lemma_13() -> Verdict:
-    parts = []
+def lemma_13() -> Verdicts:
     for name in ("relu", "quadratic"):
-        slope, interval = fitted_exponent(_lemma_13_norm(name), (64, 128, 256), seeds=3)
         note = f"exponent in n of m^{{p−1}} ‖a‖_p^p, {name}"
-        parts.append(equal(slope, 0, 0.1, note, seeds=3, interval=interval))
-    return worst(parts)
+        yield power_law(partial(_lemma_13_norm, name), (64, 128, 256), 3, 0, 0.1, note)
 
 
-def _lemma_13_norm(name: str) -> Callable[[int, int], float]:
-    """m^{p−1} ‖a‖_p^p of the explicit interpolator, as a function of n and the seed."""
-    p = norm_exponent(name)
-
-    def norm(n: int, seed: int) -> float:
-        distribution = SumOfSingleIndex(2 * n, 5, name, 0.1 / np.sqrt(n))
-        data = distribution.draw(n, seed)
-        teacher = np.resize(distribution.directions, (n - n % 5, 2 * n))
-        first = np.full(len(teacher), 1 / len(teacher))
-        rest = data.y - features(teacher, data.x, name) @ first
-        spare = features(unit_weights(2 * n, 2 * n, seed), data.x, name)
-        a = np.concatenate([first, flattest_interpolator(spare, rest, 2).a])
-        return float(np.sum(np.abs(a) ** p) * n ** (p - 1))
-
-    return norm
+def _lemma_13_norm(name: str, n: int, seed: int) -> float:
+    """m^{p−1} ‖a‖_p^p of the explicit interpolator."""
+    p = ft.norm_exponent(name)
+    distribution = ft.SumOfSingleIndex(2 * n, 5, name, 0.1 / np.sqrt(n))
+    data = distribution.draw(n, seed)
+    teacher = np.resize(distribution.directions, (n - n % 5, 2 * n))
+    first = np.full(len(teacher), 1 / len(teacher))
+    rest = data.y - features(teacher, data.x, name) @ first
+    spare = features(unit_weights(2 * n, 2 * n, seed), data.x, name)
+    a = np.concatenate([first, ft.flattest_interpolator(spare, rest, 2).a])
+    return float(np.sum(np.abs(a) ** p) * n ** (p - 1))

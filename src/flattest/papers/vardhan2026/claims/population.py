@@ -1,32 +1,20 @@
 """Appendix B, Definition 2, Example 1, Proposition 4, Lemmas 10–12, Theorems 3 and 5."""
 
-from collections.abc import Iterator
-from itertools import chain, product
+from itertools import product
 
 import numpy as np
 
+import flattest as ft
 from flattest.evidence import Verdict, at_least, at_most, equal
-from flattest.flatness.interpolators import flattest_interpolators
-from flattest.ledger.claim import claim, every, provided, worst
+from flattest.ledger.claim import Verdicts, claim, every, provided, worst
 from flattest.papers.vardhan2026.claims.instances import (
+    exponents,
     features,
     gaussian,
-    mean_interval,
-    scaling,
     unit_weights,
 )
 from flattest.papers.vardhan2026.interpolation import flattest_outer_weights
-from flattest.problem.data import Dataset, QuadraticForm, SingleIndex, SumOfSingleIndex
-from flattest.problem.multi_index import (
-    bad_inner_weights,
-    gaussian_moments,
-    inner_weights,
-    largest_cosine,
-    least_population_loss,
-    population_loss,
-    signal_power,
-    span_correlation,
-)
+from flattest.problem.multi_index import gaussian_moments, largest_cosine, signal_power
 from flattest.problem.randomness import generator
 
 ACTIVATIONS = ("relu", "leaky_relu:0.1", "quadratic")
@@ -37,23 +25,22 @@ ACTIVATIONS = ("relu", "leaky_relu:0.1", "quadratic")
     "The population loss is E y² − 2 a·k + aᵀKa, k_j = E y σ(w_j·x), K_ij = E σ(w_i·x) σ(w_j·x).",
     source="Appendix B.1, Eq. (2)",
     evidence="sample",
+    of=worst,
 )
-def appendix_b1() -> Verdict:
-    parts = []
+def appendix_b1() -> Verdicts:
     for name in ACTIVATIONS:
         for distribution in (
-            SingleIndex(10, link=name, noise=0.2),
-            SumOfSingleIndex(10, 3, "relu", 0.2),
-            QuadraticForm(10, 0.2),
+            ft.SingleIndex(10, link=name, noise=0.2),
+            ft.SumOfSingleIndex(10, 3, "relu", 0.2),
+            ft.QuadraticForm(10, 0.2),
         ):
-            W = inner_weights(distribution.directions, 15, 0.6, seed=0)
+            W = ft.inner_weights(distribution.directions, 15, 0.6, seed=0)
             a = generator(0, "claims/outer weights").standard_normal(15) / 8
             fresh = distribution.population(100_000, seed=1)
             errors = (features(W, fresh.x, name) @ a - fresh.y) ** 2
-            distance = errors.mean() - population_loss(W, a, distribution, name)
+            distance = errors.mean() - ft.population_loss(W, a, distribution, name)
             stderr = errors.std() / np.sqrt(len(errors))
-            parts.append(at_most(abs(distance) / stderr, 4, 0.0, "standard errors, 9 cases"))
-    return worst(parts)
+            yield at_most(abs(distance) / stderr, 4, 0.0, "standard errors, 9 cases")
 
 
 @claim(
@@ -64,9 +51,9 @@ def appendix_b1() -> Verdict:
     evidence="identity",
 )
 def single_index_optimum(factor=0.5) -> Verdict:
-    distribution = SingleIndex(6, link="linear")
+    distribution = ft.SingleIndex(6, link="linear")
     W = np.repeat(distribution.directions, 3, axis=0)
-    least, a = least_population_loss(W, distribution, "relu")
+    least, a = ft.least_population_loss(W, distribution, "relu")
     u = distribution.directions
     best = gaussian_moments("relu", u, "linear", u) / gaussian_moments("relu", u, "relu", u)
     return provided(
@@ -83,13 +70,13 @@ def single_index_optimum(factor=0.5) -> Verdict:
     evidence="certificate",
 )
 def definition_2(rho=0.3) -> Verdict:
-    distribution = SumOfSingleIndex(30, 3, "relu")
+    distribution = ft.SumOfSingleIndex(30, 3, "relu")
     U = distribution.directions
-    W = bad_inner_weights(U, 90, 0.3, seed=0)
+    W = ft.bad_inner_weights(U, 90, 0.3, seed=0)
     variance = signal_power(distribution) - _mean_label(distribution) ** 2
-    least, _ = least_population_loss(W, distribution, "relu")
+    least, _ = ft.least_population_loss(W, distribution, "relu")
     return provided(
-        equal(span_correlation(W, U), rho, 1e-9, "correlation of span{w_j} with span(U)"),
+        equal(ft.span_correlation(W, U), rho, 1e-9, "correlation of span{w_j} with span(U)"),
         at_most(largest_cosine(W), 0.95),
         at_least(least / variance, 0.5),
     )
@@ -113,7 +100,7 @@ def _mean_label(distribution) -> float:
 def section_6_weights_printed() -> Verdict:
     U = np.eye(5, 50)
     note = "correlation of the span of m = 200 weights with ρ = 0.1 each, d = 50"
-    return at_most(span_correlation(inner_weights(U, 200, 0.1), U), 0.1, 1e-6, note)
+    return at_most(ft.span_correlation(ft.inner_weights(U, 200, 0.1), U), 0.1, 1e-6, note)
 
 
 @claim(
@@ -125,10 +112,10 @@ def section_6_weights_printed() -> Verdict:
 )
 def section_6_weights_corrected(rho=0.1) -> Verdict:
     U = np.eye(5, 50)
-    W = inner_weights(U, 200, 0.1)
+    W = ft.inner_weights(U, 200, 0.1)
     return provided(
         equal(np.linalg.norm(W @ U.T, axis=1).max(), rho, 1e-9, "largest single correlation"),
-        equal(span_correlation(W, U), 1, 1e-9, "of the span"),
+        equal(ft.span_correlation(W, U), 1, 1e-9, "of the span"),
     )
 
 
@@ -138,22 +125,21 @@ def section_6_weights_corrected(rho=0.1) -> Verdict:
     "hence at least Var(link) + σ², for all outer weights.",
     source="Example 1, Appendix D.4.2",
     evidence="identity",
+    of=worst,
 )
-def example_1(factor=1.0) -> Verdict:
-    parts = []
+def example_1(factor=1.0) -> Verdicts:
     for name in ACTIVATIONS:
-        distribution = SumOfSingleIndex(20, 4, name, 0.3)
-        W = bad_inner_weights(distribution.directions, 30, 0.0, seed=0)
+        distribution = ft.SumOfSingleIndex(20, 4, name, 0.3)
+        W = ft.bad_inner_weights(distribution.directions, 30, 0.0, seed=0)
         a = generator(1, "claims/outer weights").standard_normal(30) / 10
         mean = _mean_label(distribution)
         spread = signal_power(distribution) - mean**2 + 0.3**2
         K = gaussian_moments(name, W, name, W)
         # E f = m₁ Σ a_j with m₁ = E σ(t), which is E y for a teacher of the same activation.
         square = a @ K @ a - 2 * mean * mean * a.sum() + mean**2
-        loss = population_loss(W, a, distribution, name)
-        parts.append(equal(loss, factor * (spread + square), 1e-9, "three activations"))
-        parts.append(at_least(least_population_loss(W, distribution, name)[0], spread, 1e-9))
-    return worst(parts)
+        loss = ft.population_loss(W, a, distribution, name)
+        yield equal(loss, factor * (spread + square), 1e-9, "three activations")
+        yield at_least(ft.least_population_loss(W, distribution, name)[0], spread, 1e-9)
 
 
 @claim(
@@ -164,11 +150,11 @@ def example_1(factor=1.0) -> Verdict:
     evidence="inequality",
 )
 def proposition_4() -> Verdict:
-    distribution = SumOfSingleIndex(30, 3, "relu")
+    distribution = ft.SumOfSingleIndex(30, 3, "relu")
     U = distribution.directions
     variance = signal_power(distribution) - _mean_label(distribution) ** 2
     least = [
-        least_population_loss(bad_inner_weights(U, 90, rho, seed=1), distribution, "relu")[0]
+        ft.least_population_loss(ft.bad_inner_weights(U, 90, rho, seed=1), distribution, "relu")[0]
         for rho in (0.0, 0.1, 0.3, 0.6, 0.9)
     ]
     return provided(
@@ -187,7 +173,7 @@ def proposition_4() -> Verdict:
 )
 def lemma_10(factor=1.0) -> Verdict:
     U = np.eye(3, 20)
-    W = bad_inner_weights(U, 60, 0.4, seed=0)
+    W = ft.bad_inner_weights(U, 60, 0.4, seed=0)
     P = np.linalg.pinv(W) @ W
     x = gaussian(50_000, 20, seed=0)
     left = x @ U.T - x @ P @ U.T  # U x minus its conditional mean U P x
@@ -205,20 +191,19 @@ def lemma_10(factor=1.0) -> Verdict:
     "‖D^{1/2} M D^{1/2}‖_F ≤ λ_max(M) ‖D‖_F.",
     source="Lemma 11 (its formulas are lost; these are the inequalities of its proof)",
     evidence="inequality",
+    of=worst,
 )
-def lemma_11() -> Verdict:
-    parts = []
+def lemma_11() -> Verdicts:
     for seed in range(50):
         root = gaussian(12, 15, seed)
         M = root @ root.T
         D = gaussian(1, 12, seed + 1000)[0] ** 2
         low, *_, high = np.linalg.eigvalsh(M)
         scaled = np.sqrt(D)[:, None] * M * np.sqrt(D)
-        parts += [
+        yield from [
             at_most(low * D.sum(), np.sum(np.diag(M) * D), 1e-12),
             at_most(np.linalg.norm(scaled), high * np.linalg.norm(D), 1e-12, "50 draws"),
         ]
-    return worst(parts)
 
 
 @claim(
@@ -242,17 +227,13 @@ def lemma_12(factor=1.0) -> Verdict:
     "excess population loss falls at least like n^{−1/2}.",
     source="Theorem 3",
     evidence="scaling law",
+    of=worst,
 )
-def theorem_3() -> Verdict:
-    sizes = (64, 128, 256)
-    parts = []
+def theorem_3() -> Verdicts:
     for name in ("relu", "quadratic"):
-        runs = [scaling(name, sizes, seed) for seed in range(5)]
-        slopes = [np.polyfit(np.log(sizes), np.log(r["good_excess_loss"]), 1)[0] for r in runs]
-        slope, interval = mean_interval(slopes)
+        ((slope, interval),) = exponents(name, (64, 128, 256), 5, "good_excess_loss").values()
         note = f"exponent of the flattest interpolator's excess loss, {name}, noise 0.1/√n"
-        parts.append(at_most(slope, -0.5, 0.0, note, seeds=5, interval=interval))
-    return worst(parts)
+        yield at_most(slope, -0.5, 0.0, note, seeds=5, interval=interval)
 
 
 @claim(
@@ -262,39 +243,35 @@ def theorem_3() -> Verdict:
     "is assumed.",
     source="Theorem 5",
     evidence="inequality",
+    of=every,
 )
-def theorem_5(cross=2.0, square=1.0) -> Verdict:
+def theorem_5(cross=2.0, square=1.0) -> Verdicts:
     """L(a) ≤ 2‖a‖₁ max_j |k̂_j − k_j| + ‖a‖₁² max_ij |K̂_ij − K_ij| + |E y² − mean y²|.
 
     The exact form of its proof: at an interpolator mean(y²) − 2 a·k̂ + aᵀK̂a = 0. One neuron w ⊥ u
     on one sample x = u/2 + 0.4 w of y = u·x attains it: all three deviations go one way.
     """
     u, w = np.eye(3)[:2]
-    sample = Dataset((0.5 * u + 0.4 * w)[None], np.array([0.5]))
-    linear, neuron = SingleIndex(3, link="linear"), w[None]
-    attained = equal(
-        population_loss(neuron, [0.5 / 0.4], linear, "relu"),
+    sample = ft.Dataset((0.5 * u + 0.4 * w)[None], np.array([0.5]))
+    linear, neuron = ft.SingleIndex(3, link="linear"), w[None]
+    yield equal(
+        ft.population_loss(neuron, [0.5 / 0.4], linear, "relu"),
         _deviation_bound(neuron, np.array([0.5 / 0.4]), sample, linear, "relu", cross, square),
         1e-12,
         "attained by one neuron on one sample; 36 interpolators below it",
     )
-    return every(chain([attained], _below_deviation_bound(cross, square)))
-
-
-def _below_deviation_bound(cross: float, square: float) -> Iterator[Verdict]:
-    """The flattest, the least-norm and a large interpolator on aligned and unaligned neurons."""
+    # The flattest, the least-norm and a large interpolator on aligned and unaligned neurons.
     for name, seed in product(ACTIVATIONS, range(2)):
-        distribution = SumOfSingleIndex(30, 3, name, 0.05)
+        distribution = ft.SumOfSingleIndex(30, 3, name, 0.05)
         data = distribution.draw(60, seed)
         spare = unit_weights(90, 30, seed)
         for W in (spare, np.concatenate([np.tile(distribution.directions, (20, 1)), spare])):
             phi = features(W, data.x, name)
             some = generator(seed, "claims/interpolator").standard_normal(len(W))
-            least, seen = flattest_interpolators(phi, np.stack([data.y, phi @ some]), 2)
-            far = least.a + some - seen.a
-            for a in (flattest_outer_weights(W, data, name).a, least.a, far):
+            least, seen = ft.flattest_interpolators(phi, np.stack([data.y, phi @ some]), 2)
+            for a in (flattest_outer_weights(W, data, name).a, least.a, least.a + some - seen.a):
                 limit = _deviation_bound(W, a, data, distribution, name, cross, square)
-                yield at_most(population_loss(W, a, distribution, name), limit)
+                yield at_most(ft.population_loss(W, a, distribution, name), limit)
 
 
 def _deviation_bound(W, a, data, distribution, name: str, cross: float, square: float) -> float:

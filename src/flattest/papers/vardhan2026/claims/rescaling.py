@@ -3,18 +3,16 @@
 import numpy as np
 from scipy.optimize import minimize
 
-from flattest.curvature.sharpness import trace
+import flattest as ft
 from flattest.evidence import Verdict, at_least, at_most, equal
-from flattest.ledger.claim import claim, provided, worst
+from flattest.ledger.claim import Verdicts, claim, provided, worst
 from flattest.papers.vardhan2026.claims.instances import (
     DEGREES,
     gaussian,
     small_network,
     unit_weights,
 )
-from flattest.problem.models import predict
-from flattest.rescaling.orbit import flattest_rescaling
-from flattest.rescaling.two_layer import masses, orbit_weights, rescaled, sharpened
+from flattest.rescaling.two_layer import masses
 
 
 @claim(
@@ -22,18 +20,17 @@ from flattest.rescaling.two_layer import masses, orbit_weights, rescaled, sharpe
     "w_j → b_j w_j, a_j → b_j^{−c} a_j leaves the network's output unchanged.",
     source="Definition 1",
     evidence="identity",
+    of=worst,
 )
-def definition_1(exponent=1.0) -> Verdict:
-    parts = []
+def definition_1(exponent=1.0) -> Verdicts:
     for name in DEGREES:
         model, params, data = small_network(name, seed=0)
         scales = np.random.default_rng(1).uniform(1.5, 3, model.width)
-        moved = rescaled(model, params, scales)
+        moved = ft.rescaled(model, params, scales)
         # `exponent` multiplies c, so that another power of b_j would be noticed.
         moved["W2"] = moved["W2"] * scales ** (model.homogeneity * (1 - exponent))
-        change = np.abs(predict(model, moved, data.x, data.x) - data.y).max()
-        parts.append(at_most(change / np.abs(data.y).max(), 0, 1e-12, "largest relative change"))
-    return worst(parts)
+        change = np.abs(ft.predict(model, moved, data.x, data.x) - data.y).max()
+        yield at_most(change / np.abs(data.y).max(), 0, 1e-12, "largest relative change")
 
 
 @claim(
@@ -48,10 +45,10 @@ def proposition_1(factor=1.0) -> Verdict:
     for name in DEGREES:
         model, params, data = small_network(name, seed=1)
         scales = np.random.default_rng(2).uniform(0.3, 3, model.width)
-        measured = float(trace(model, rescaled(model, params, scales), data))
+        measured = float(ft.trace(model, ft.rescaled(model, params, scales), data))
         predicted = factor * masses(model, params, data).trace(scales)
         parts.append(equal(measured, predicted, 1e-9, "trace at random scales, c = 1, 2, 3"))
-    sharp = float(trace(model, sharpened(model, params, data, 1e12), data))
+    sharp = float(ft.trace(model, ft.sharpened(model, params, data, 1e12), data))
     return provided(worst(parts), at_least(sharp, 1e12, 1e-9))
 
 
@@ -64,9 +61,9 @@ def proposition_1(factor=1.0) -> Verdict:
 )
 def appendix_b2_printed() -> Verdict:
     model, params, data = small_network("relu", seed=2)
-    flattest = flattest_rescaling(model, params, data)
+    flattest = ft.flattest_rescaling(model, params, data)
     note = "trace after the best rescaling against that of the network given"
-    return at_least(float(trace(model, flattest.params, data)), flattest.original, 1e-9, note)
+    return at_least(float(ft.trace(model, flattest.params, data)), flattest.original, 1e-9, note)
 
 
 @claim(
@@ -78,11 +75,11 @@ def appendix_b2_printed() -> Verdict:
 )
 def appendix_b2_corrected(factor=1.0) -> Verdict:
     model, params, data = small_network("relu", seed=2)
-    least = flattest_rescaling(model, params, data).value
+    least = ft.flattest_rescaling(model, params, data).value
     rng = np.random.default_rng(3)
     orbit = masses(model, params, data)
     tries = [orbit.trace(np.exp(t)) for t in rng.normal(size=(1000, 5))]
-    reached = float(trace(model, flattest_rescaling(model, params, data).params, data))
+    reached = float(ft.trace(model, ft.flattest_rescaling(model, params, data).params, data))
     return provided(
         equal(reached, factor * least, 1e-9, "trace at the flattest rescaling against S_min"),
         at_least(min(tries), least, 1e-12, "1000 random rescalings"),
@@ -94,9 +91,9 @@ def appendix_b2_corrected(factor=1.0) -> Verdict:
     "min over b of the trace: 2(c+1) c^{−c/(c+1)} Σ A_j^{1/(c+1)} B_j^{c/(c+1)} |a_j|^{2c/(c+1)}.",
     source="Lemma 3, Eq. (4)",
     evidence="identity",
+    of=worst,
 )
-def lemma_3(factor=2.0) -> Verdict:
-    parts = []
+def lemma_3(factor=2.0) -> Verdicts:
     for name, c in DEGREES.items():
         model, params, data = small_network(name, seed=3)
         h = data.x @ params["W1"].T
@@ -106,15 +103,14 @@ def lemma_3(factor=2.0) -> Verdict:
         formula = factor * (c + 1) * c ** (-c / (c + 1)) * terms.sum()
         orbit = masses(model, params, data)
         found = minimize(lambda t, o=orbit: np.log(o.trace(np.exp(t))), np.zeros(5), tol=1e-13)
-        parts.append(equal(np.exp(found.fun), formula, 1e-9, "numerical minimum, c = 1, 2, 3"))
-    return worst(parts)
+        yield equal(np.exp(found.fun), formula, 1e-9, "numerical minimum, c = 1, 2, 3")
 
 
 def _lemma_1_constant(name: str, factor: float) -> tuple[float, float]:
     """S_min / (d^{c/(c+1)} ‖a‖_p^p) at d = 400, and its limit as n, d → ∞."""
     c = DEGREES[name]
     d, n = 400, 5000
-    omega = orbit_weights(unit_weights(50, d, seed=0), gaussian(n, d, seed=0), name)
+    omega = ft.orbit_weights(unit_weights(50, d, seed=0), gaussian(n, d, seed=0), name)
     # E σ² and E σ′² of a standard normal: ½ E|t|^{2c} and its derivative's for relu^c.
     half = 1.0 if name == "quadratic" else 0.5
     moments = {2: 1.0, 4: 3.0, 6: 15.0}
@@ -145,7 +141,7 @@ def lemma_1(factor=1.0) -> Verdict:
 )
 def lemma_4() -> Verdict:
     def spread(name: str, d: int) -> float:
-        omega = orbit_weights(unit_weights(4 * d, d, seed=0), gaussian(2 * d, d, seed=0), name)
+        omega = ft.orbit_weights(unit_weights(4 * d, d, seed=0), gaussian(2 * d, d, seed=0), name)
         return float(omega.max() / omega.min())
 
     # Logarithms are allowed; a power d^{1/4} is not.

@@ -1,17 +1,17 @@
 """Proposition 3 and Appendix D.1 (Lemmas 14–17): tails of piecewise polynomials of Gaussians."""
 
-from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from scipy.special import gammaln
 
 from flattest.evidence import Verdict, at_most, equal
-from flattest.ledger.claim import cite, claim, provided, worst
+from flattest.ledger.claim import Verdicts, cite, claim, provided, worst
 from flattest.papers.vardhan2026.claims.instances import (
     DEGREES,
     features,
-    fitted_exponent,
     gaussian,
+    power_law,
     unit_weights,
 )
 
@@ -33,10 +33,11 @@ def _growth(norms, k) -> float:
     "Sub-Weibull of index 2/c: its k-th moment norm grows like k^{c/2}.",
     source="Proposition 3, Appendix D.2.1",
     evidence="identity",
+    of=worst,
 )
-def proposition_3(half=0.5) -> Verdict:
+def proposition_3(half=0.5) -> Verdicts:
     k = np.array([200.0, 400, 800, 1600])
-    parts = [
+    yield from [
         equal(_growth(_moment_norm(k, c), k), half * c, 5e-3, "exponent of the moment norm")
         for c in DEGREES.values()
     ]
@@ -47,8 +48,7 @@ def proposition_3(half=0.5) -> Verdict:
         for mu, s in ((0.0, 1.0), (0.0, 7.0), (3.0, 4.0)):
             value = features(np.ones((1, 1)), (mu + s * nodes)[:, None], name)[:, 0]
             scaled.append(np.sqrt(weights @ value**2) / (mu**2 + s**2) ** (c / 2))
-        parts.append(at_most(max(scaled) / min(scaled), 10, 0.0, "spread of the constants"))
-    return worst(parts)
+        yield at_most(max(scaled) / min(scaled), 10, 0.0, "spread of the constants")
 
 
 @claim(
@@ -62,22 +62,17 @@ def lemma_14(one=1.0) -> Verdict:
     """Independent standard normals (index 2): the product has k-th moment norm ‖t‖_k² ~ k."""
     k = np.array([200.0, 400, 800, 1600])
     product = _moment_norm(k, 1) ** 2
-    total = np.sqrt(2) * _moment_norm(k, 1)
     return provided(
         equal(_growth(product, k), one, 5e-3, "exponent for the product of two Gaussians"),
-        equal(_growth(total, k), 0.5, 5e-3, "exponent for their sum"),
+        equal(_growth(np.sqrt(2) * _moment_norm(k, 1), k), 0.5, 5e-3, "exponent for their sum"),
     )
 
 
-def _deviation(degree: int) -> Callable[[int, int], float]:
+def _deviation(degree: int, n: int, seed: int) -> float:
     """Root mean square over 200 repetitions of the mean of n centred |t|^degree."""
     expected = _moment_norm(np.ones(1), degree)[0]
-
-    def deviation(n: int, seed: int) -> float:
-        means = np.mean(np.abs(gaussian(200, n, seed)) ** degree, axis=1)
-        return float(np.sqrt(np.mean((means - expected) ** 2)))
-
-    return deviation
+    means = np.mean(np.abs(gaussian(200, n, seed)) ** degree, axis=1)
+    return float(np.sqrt(np.mean((means - expected) ** 2)))
 
 
 @claim(
@@ -85,14 +80,12 @@ def _deviation(degree: int) -> Callable[[int, int], float]:
     "The mean of n independent centred Sub-Weibull variables is of order n^{−1/2}.",
     source="Lemma 15",
     evidence="scaling law",
+    of=worst,
 )
-def lemma_15() -> Verdict:
-    parts = []
+def lemma_15() -> Verdicts:
     for degree in (1, 2, 4):
-        slope, interval = fitted_exponent(_deviation(degree), (50, 400, 3200), seeds=3)
         note = f"exponent of the deviation of mean |t|^{degree}"
-        parts.append(equal(slope, -0.5, 0.15, note, seeds=3, interval=interval))
-    return worst(parts)
+        yield power_law(partial(_deviation, degree), (50, 400, 3200), 3, -0.5, 0.15, note)
 
 
 @claim(
@@ -115,12 +108,9 @@ def lemma_16(factor=2.0) -> Verdict:
     )
 
 
-def _centred_singular_value(index: int) -> Callable[[int, int], float]:
-    def value(n: int, seed: int) -> float:
-        phi = features(unit_weights(3 * n, n, seed), gaussian(n, n, seed), "relu")
-        return float(np.linalg.svd(phi - 1 / np.sqrt(2 * np.pi), compute_uv=False)[index])
-
-    return value
+def _centred_singular_value(index: int, n: int, seed: int) -> float:
+    phi = features(unit_weights(3 * n, n, seed), gaussian(n, n, seed), "relu")
+    return float(np.linalg.svd(phi - 1 / np.sqrt(2 * np.pi), compute_uv=False)[index])
 
 
 @claim(
@@ -129,14 +119,13 @@ def _centred_singular_value(index: int) -> Callable[[int, int], float]:
     "order √m, the largest and the smallest alike.",
     source="Lemma 17 (Bai–Yin)",
     evidence="scaling law",
+    of=worst,
 )
-def lemma_17() -> Verdict:
-    parts = []
+def lemma_17() -> Verdicts:
     for index in (0, -1):
-        slope, interval = fitted_exponent(_centred_singular_value(index), (64, 128, 256), seeds=3)
         note = f"exponent in n of singular value {index} of centred ReLU features"
-        parts.append(equal(slope, 0.5, 0.15, note, seeds=3, interval=interval))
-    return worst(parts)
+        measure = partial(_centred_singular_value, index)
+        yield power_law(measure, (64, 128, 256), 3, 0.5, 0.15, note)
 
 
 cite(

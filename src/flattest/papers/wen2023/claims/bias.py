@@ -3,12 +3,11 @@
 import numpy as np
 from scipy.spatial import ConvexHull
 
-from flattest.curvature.sharpness import trace
+import flattest as ft
 from flattest.evidence import Verdict, at_most, equal
-from flattest.flatness.bounds import lower_bound
-from flattest.flatness.certification import hidden_layers, memorizes, population_error
+from flattest.flatness.certification import hidden_layers, population_error
 from flattest.flatness.extreme import is_extreme
-from flattest.ledger.claim import assuming, claim, every, provided, worst
+from flattest.ledger.claim import Verdicts, assuming, claim, every, misprint, provided, worst
 from flattest.papers.wen2023.claims.instances import (
     dense_trace,
     max_error,
@@ -18,32 +17,29 @@ from flattest.papers.wen2023.claims.instances import (
     small_interpolators,
     squared_gradients,
 )
-from flattest.papers.wen2023.constructions import Construction, memorizer, xor_generalizer
-from flattest.problem.data import Dataset, Xor
-from flattest.problem.models import MLP, predict
 from flattest.problem.randomness import generator
 
 FLAT, FITS = 1e-9, 1e-10
 
 
-def norms(data: Dataset) -> np.ndarray:
+def norms(data: ft.Dataset) -> np.ndarray:
     """‖x'_i‖, x' = (x, 1)."""
     return np.sqrt((data.x**2).sum(axis=1) + 1)
 
 
-def theorem_4_1_bound(data: Dataset, depth: int) -> float:
+def theorem_4_1_bound(data: ft.Dataset, depth: int) -> float:
     """(2D/n) Σ |y_i|^{2(D−1)/D} ‖x'_i‖^{2/D}, written out anew."""
     D = depth
     return float(np.mean(2 * D * np.abs(data.y) ** (2 * (D - 1) / D) * norms(data) ** (2 / D)))
 
 
-def sphere_data(n: int, d: int, seed: int, zeros: int = 0) -> Dataset:
+def sphere_data(n: int, d: int, seed: int, zeros: int = 0) -> ft.Dataset:
     """Points on a sphere, which are extreme, with normal labels, some of them 0."""
     rng = generator(seed, "claims/sphere data")
     x = rng.normal(size=(n, d))
     y = rng.normal(size=n)
     y[:zeros] = 0
-    return Dataset(3 * x / np.linalg.norm(x, axis=1, keepdims=True), y)
+    return ft.Dataset(3 * x / np.linalg.norm(x, axis=1, keepdims=True), y)
 
 
 def fits(model, params, data) -> Verdict:
@@ -70,19 +66,19 @@ def lemma_4_1(factor=2.0) -> Verdict:
     "networks without normalization.",
     source="Equation (1), second line",
     evidence="identity",
+    of=worst,
 )
-def equation_1(factor=2.0) -> Verdict:
-    data, parts = small_data(), []
+def equation_1(factor=2.0) -> Verdicts:
+    data = small_data()
     for model, _, _ in small_interpolators():
         params = model.init(data.d, seed=5)
-        residual = predict(model, params, data.x, data.x) - data.y
+        residual = ft.predict(model, params, data.x, data.x) - data.y
         extra = output_traces(model, params, data)
         value = dense_trace(model, params, data)
         terms = squared_gradients(model, params, data) + residual * extra
-        parts.append(equal(value, factor * terms.mean(), 1e-6, "six architectures at random"))
+        yield equal(value, factor * terms.mean(), 1e-6, "six architectures at random")
         if model.norm is None and model.activation == "relu":
-            parts.append(equal(np.abs(extra).max(), 0.0, 1e-6, "Tr ∇²f of a ReLU network"))
-    return worst(parts)
+            yield equal(np.abs(extra).max(), 0.0, 1e-6, "Tr ∇²f of a ReLU network")
 
 
 @claim(
@@ -98,8 +94,7 @@ def definition_4_1() -> Verdict:
         x = generator(seed, "claims/definition-4.1").normal(size=(14, 2 + seed % 3))
         vertices = np.isin(np.arange(len(x)), ConvexHull(x).vertices)
         misjudged += int((is_extreme(x) != vertices).sum())
-    cube = Xor(6, distinct=True).draw(40, 0).x
-    misjudged += int((~is_extreme(cube)).sum())
+    misjudged += int((~is_extreme(ft.Xor(6, distinct=True).draw(40, 0).x)).sum())
     return equal(misjudged, 0, 0.0, "points misjudged, against Qhull in 2–4 dimensions, and a cube")
 
 
@@ -111,38 +106,40 @@ def definition_4_1() -> Verdict:
     evidence="enumeration",
 )
 def definition_4_2() -> Verdict:
-    data = Xor(8, distinct=True).draw(24, 0)
+    data = ft.Xor(8, distinct=True).draw(24, 0)
     wrong = 0
     for depth in (2, 3, 4, 5):
-        model, params, _ = memorizer(data, depth=depth, width=30)
-        wrong += not memorizes(model, params, data)
+        model, params, _ = ft.memorizer(data, depth=depth, width=30)
+        wrong += not ft.memorizes(model, params, data)
         layers = [a > 0 for a in hidden_layers(model, params, data.x)]
         wrong += sum(int((a.sum(axis=1) != 1).sum() + (a.sum(axis=0) > 1).sum()) for a in layers)
-    model, params, _ = xor_generalizer(data)
-    wrong += memorizes(model, params, data)
+    model, params, _ = ft.xor_generalizer(data)
+    wrong += ft.memorizes(model, params, data)
     return equal(wrong, 0, 0.0, "inputs or networks that break the definition")
 
 
 THEOREM_4_1_CASES = [
-    (Xor(30, distinct=True).draw(100, 0), 2),
-    (Xor(30, distinct=True).draw(100, 0), 3),
-    (Xor(12, distinct=True).draw(200, 1), 4),
+    (ft.Xor(30, distinct=True).draw(100, 0), 2),
+    (ft.Xor(30, distinct=True).draw(100, 0), 3),
+    (ft.Xor(12, distinct=True).draw(200, 1), 4),
     (sphere_data(60, 20, 2), 2),
     (sphere_data(40, 5, 3), 3),
     (sphere_data(30, 8, 4), 5),
 ]
 
 
-def memorizer_parts(built: Construction, data: Dataset, bound: float, note: str) -> list[Verdict]:
+def memorizer_parts(
+    built: ft.Construction, data: ft.Dataset, bound: float, note: str
+) -> list[Verdict]:
     """That the network has this trace, interpolates and memorizes."""
     model, params, _ = built
-    one_hot = equal(not memorizes(model, params, data), 0, 0.0, "memorizing (Definition 4.2)")
-    flat = equal(float(trace(model, params, data)), bound, FLAT, note)
+    one_hot = equal(not ft.memorizes(model, params, data), 0, 0.0, "memorizing (Definition 4.2)")
+    flat = equal(float(ft.trace(model, params, data)), bound, FLAT, note)
     return [flat, fits(model, params, data), one_hot]
 
 
 def _memorizer_parts(data, depth, bound, note, **constants) -> list[Verdict]:
-    return memorizer_parts(memorizer(data, depth=depth, **constants), data, bound, note)
+    return memorizer_parts(ft.memorizer(data, depth=depth, **constants), data, bound, note)
 
 
 @claim(
@@ -151,16 +148,13 @@ def _memorizer_parts(data, depth, bound, note, **constants) -> list[Verdict]:
     "(2D/n) Σ|y_i|^{2(D−1)/D}(‖x_i‖²+1)^{1/D}.",
     source="Theorem 4.1",
     evidence="certificate",
+    of=every,
 )
-def theorem_4_1(factor=1.0, r_factor=1.0) -> Verdict:
-    def parts():
-        for data, depth in THEOREM_4_1_CASES:
-            r = r_factor * (norms(data) / np.abs(data.y)) ** (1 / depth)
-            note = "hypercube and sphere, real labels, D = 2 … 5, n ≤ 200"
-            bound = factor * theorem_4_1_bound(data, depth)
-            yield from _memorizer_parts(data, depth, bound, note, r=r)
-
-    return every(parts())
+def theorem_4_1(factor=1.0, r_factor=1.0) -> Verdicts:
+    for data, depth in THEOREM_4_1_CASES:
+        r = r_factor * (norms(data) / np.abs(data.y)) ** (1 / depth)
+        note = "hypercube and sphere, real labels, D = 2 … 5, n ≤ 200"
+        yield from _memorizer_parts(data, depth, factor * theorem_4_1_bound(data, depth), note, r=r)
 
 
 @claim(
@@ -174,11 +168,10 @@ def theorem_4_1_lower_bound(factor=1.0) -> Verdict:
     for depth in (2, 3, 4):
         data = sphere_data(12, 6, seed=depth)
         bound = factor * theorem_4_1_bound(data, depth)
-        model, params, _ = memorizer(data, depth=depth)
-        ratios.append(float(trace(model, params, data)) / bound)
-        for seed in range(60):
-            params = random_interpolator(MLP(20, depth=depth, bias=True), data, seed)
-            ratios.append(float(trace(MLP(20, depth=depth, bias=True), params, data)) / bound)
+        wide = ft.MLP(20, depth=depth, bias=True)
+        networks = [(wide, random_interpolator(wide, data, seed)) for seed in range(60)]
+        networks.append(ft.memorizer(data, depth=depth)[:2])
+        ratios += [float(ft.trace(model, params, data)) / bound for model, params in networks]
     return equal(min(ratios), 1.0, FLAT, "least trace/bound of 180 interpolators and 3 memorizers")
 
 
@@ -191,7 +184,7 @@ def theorem_4_1_lower_bound(factor=1.0) -> Verdict:
 def bounds_agree(factor=1.0) -> Verdict:
     return worst(
         equal(
-            lower_bound(MLP(data.n, depth=depth, bias=True), data).value,
+            ft.lower_bound(ft.MLP(data.n, depth=depth, bias=True), data).value,
             factor * theorem_4_1_bound(data, depth),
             1e-12,
         )
@@ -202,14 +195,14 @@ def bounds_agree(factor=1.0) -> Verdict:
 def _kink(off_diagonal: float) -> float:
     """The largest jump of a one-sided derivative of f at a training point, along hidden weights."""
     data = sphere_data(6, 4, seed=1)
-    model, params, _ = memorizer(data, depth=3, off_diagonal=off_diagonal)
+    model, params, _ = ft.memorizer(data, depth=3, off_diagonal=off_diagonal)
     h, jump = 1e-6, 0.0
-    f = predict(model, params, data.x, data.x)
+    f = ft.predict(model, params, data.x, data.x)
     for index in np.ndindex(params["W2"].shape):
         shifted = [{**params, "W2": params["W2"].copy()} for _ in range(2)]
         shifted[0]["W2"][index] += h
         shifted[1]["W2"][index] -= h
-        up, down = (predict(model, p, data.x, data.x) for p in shifted)
+        up, down = (ft.predict(model, p, data.x, data.x) for p in shifted)
         jump = max(jump, float(np.abs(up + down - 2 * f).max() / h))
     return jump
 
@@ -239,127 +232,79 @@ def differentiable_corrected() -> Verdict:
     return provided(jump, *_memorizer_parts(data, 3, theorem_4_1_bound(data, 3), "flatness"))
 
 
-@claim(
-    "wen2023/theorem-4.1/zero-label-as-printed",
-    "Where y_i = 0 the printed choice r_i = u_i = 1 attains the least trace.",
+@misprint(
+    "wen2023/theorem-4.1/zero-label-",
+    printed="Where y_i = 0 the printed choice r_i = u_i = 1 attains the least trace.",
+    corrected="Where y_i = 0 a memorizing solution approaches the least trace as u_i → 0 and does "
+    "not attain it: its activation must not be 0.",
     source="Theorem 4.1, proof, last line",
     evidence="certificate",
-    reading="as printed",
 )
-def zero_label_as_printed() -> Verdict:
-    data = sphere_data(12, 5, seed=0, zeros=3)
-    note = "the last activation of such a point alone costs u_i² = 1"
-    return assuming(*_memorizer_parts(data, 2, theorem_4_1_bound(data, 2), note, silence=1.0))
-
-
-@claim(
-    "wen2023/theorem-4.1/zero-label-corrected",
-    "Where y_i = 0 a memorizing solution approaches the least trace as u_i → 0 and does not attain "
-    "it: its activation must not be 0.",
-    source="Theorem 4.1, proof, last line",
-    evidence="certificate",
-    reading="as corrected",
-)
-def zero_label_corrected(factor=1.0) -> Verdict:
+def zero_label(as_printed: bool, factor=1.0) -> Verdict:
     data = sphere_data(12, 5, seed=0, zeros=3)
     bound = factor * theorem_4_1_bound(data, 2)
+    if as_printed:
+        note = "the last activation of such a point alone costs u_i² = 1"
+        return assuming(*_memorizer_parts(data, 2, bound, note, silence=1.0))
     return provided(*_memorizer_parts(data, 2, bound, "u_i = 1e-7", silence=1e-7))
 
 
-def _equation_4_residual(signed: bool, factor: float = 1.0) -> float:
+@misprint(
+    "wen2023/equation-4/",
+    printed="The bound is reached when W2 ⊙ 1[W1'x'_i > 0] = relu(W1'x'_i)/‖x'_i‖, as for the "
+    "memorizer.",
+    corrected="The bound is reached when W2 ⊙ 1[W1'x'_i > 0] = sign(y_i) relu(W1'x'_i)/‖x'_i‖.",
+    source="Equation (4)",
+    evidence="identity",
+)
+def equation_4(as_printed: bool, factor=1.0) -> Verdict:
     """max |W2 ⊙ 1[W1' x'_i > 0] − (sign y_i) factor relu(W1' x'_i)/‖x'_i‖| for the memorizer."""
-    data = Xor(10, distinct=True).draw(30, 0)
-    _, params, _ = memorizer(data)
+    data = ft.Xor(10, distinct=True).draw(30, 0)
+    _, params, _ = ft.memorizer(data)
     h = data.x @ params["W1"].T + params["b1"]
     right = factor * np.maximum(h, 0) / norms(data)[:, None]
-    if signed:
+    if not as_printed:
         right *= np.sign(data.y)[:, None]
-    return float(np.abs(params["W2"] * (h > 0) - right).max())
-
-
-@claim(
-    "wen2023/equation-4/as-printed",
-    "The bound is reached when W2 ⊙ 1[W1'x'_i > 0] = relu(W1'x'_i)/‖x'_i‖, as for the memorizer.",
-    source="Equation (4)",
-    evidence="identity",
-    reading="as printed",
-)
-def equation_4_as_printed() -> Verdict:
-    return equal(_equation_4_residual(signed=False), 0.0, 1e-9, "labels −1 have W2 < 0")
-
-
-@claim(
-    "wen2023/equation-4/corrected",
-    "The bound is reached when W2 ⊙ 1[W1'x'_i > 0] = sign(y_i) relu(W1'x'_i)/‖x'_i‖.",
-    source="Equation (4)",
-    evidence="identity",
-    reading="as corrected",
-)
-def equation_4_corrected(factor=1.0) -> Verdict:
-    return equal(_equation_4_residual(signed=True, factor=factor), 0.0, 1e-9)
+    residual = np.abs(params["W2"] * (h > 0) - right).max()
+    return equal(residual, 0.0, 1e-9, "labels −1 have W2 < 0" if as_printed else "")
 
 
 def _generalizer(d: int, n: int, r: float, factor: float = 1.0) -> list[Verdict]:
-    data = Xor(d).draw(n, 0)
-    model, params, _ = xor_generalizer(data, r=r)
+    data = ft.Xor(d).draw(n, 0)
+    model, params, _ = ft.xor_generalizer(data, r=r)
     bound = factor * 4 * np.sqrt(d + 1)
-    flat = equal(float(trace(model, params, data)), bound, FLAT, f"d = {d}, n = {n}")
+    flat = equal(float(ft.trace(model, params, data)), bound, FLAT, f"d = {d}, n = {n}")
     error = population_error(model, params, data).value
     return [flat, fits(model, params, data), equal(error, 0.0, 0.0, "zero-one error")]
 
 
-@claim(
-    "wen2023/equation-5/r-as-printed",
-    "With r = (d²+1)^{1/4} the four-neuron network has the least trace.",
+@misprint(
+    "wen2023/equation-5/r-",
+    printed="With r = (d²+1)^{1/4} the four-neuron network has the least trace.",
+    corrected="With r = (d+1)^{1/4} the four-neuron network interpolates, generalizes and has the "
+    "least trace 4√(d+1).",
     source="Equation (5)",
     evidence="certificate",
-    reading="as printed",
 )
-def equation_5_as_printed() -> Verdict:
-    return assuming(*_generalizer(30, 100, (30**2 + 1) ** 0.25))
+def equation_5(as_printed: bool, factor=1.0, r_factor=1.0) -> Verdict:
+    r = (30**2 + 1) ** 0.25 if as_printed else r_factor * 31**0.25
+    return (assuming if as_printed else provided)(*_generalizer(30, 100, r, factor))
 
 
-@claim(
-    "wen2023/equation-5/r-corrected",
-    "With r = (d+1)^{1/4} the four-neuron network interpolates, generalizes and has the least "
-    "trace 4√(d+1).",
+@misprint(
+    "wen2023/equation-5/index-",
+    printed="W2[2i+j] = (−1)^{i+j}/r belongs to neuron 2i+j+1.",
+    corrected="W2[2i+j+1] = (−1)^{i+j}/r.",
     source="Equation (5)",
-    evidence="certificate",
-    reading="as corrected",
+    evidence="identity",
 )
-def equation_5_corrected(factor=1.0, r_factor=1.0) -> Verdict:
-    return provided(*_generalizer(30, 100, r_factor * 31**0.25, factor))
-
-
-def _indexed(shift: int) -> Verdict:
+def equation_5_index(as_printed: bool) -> Verdict:
     """The interpolation error of (5) with W2[2i + j + 1 − shift] = (−1)^{i+j}/r, 1-based."""
-    data = Xor(6).draw(40, 0)
-    model, params, _ = xor_generalizer(data)
-    W2 = np.zeros(4)
-    W2[: 4 - shift] = params["W2"][shift:]
+    data = ft.Xor(6).draw(40, 0)
+    model, params, _ = ft.xor_generalizer(data)
+    shift = 1 if as_printed else 0
+    W2 = np.append(params["W2"][shift:], np.zeros(shift))
     return fits(model, {**params, "W2": W2}, data)
-
-
-@claim(
-    "wen2023/equation-5/index-as-printed",
-    "W2[2i+j] = (−1)^{i+j}/r belongs to neuron 2i+j+1.",
-    source="Equation (5)",
-    evidence="identity",
-    reading="as printed",
-)
-def equation_5_index_as_printed() -> Verdict:
-    return _indexed(shift=1)
-
-
-@claim(
-    "wen2023/equation-5/index-corrected",
-    "W2[2i+j+1] = (−1)^{i+j}/r.",
-    source="Equation (5)",
-    evidence="identity",
-    reading="as corrected",
-)
-def equation_5_index_corrected() -> Verdict:
-    return _indexed(shift=0)
 
 
 @claim(
@@ -367,47 +312,30 @@ def equation_5_index_corrected() -> Verdict:
     "For n distinct points a flattest memorizer has zero-one error max(1 − n/2^d, 0).",
     source="Proposition 4.1",
     evidence="enumeration",
+    of=every,
 )
-def proposition_4_1(factor=1.0) -> Verdict:
-    def parts():
-        for d, n in ((12, 500), (5, 20), (5, 32), (10, 1)):
-            data = Xor(d, distinct=True).draw(n, seed=d)
-            model, params, _ = memorizer(data)
-            error = population_error(model, params, data).value
-            printed = factor * max(1 - n / 2**d, 0)
-            yield equal(error, printed, 1e-12, "d ≤ 12, all of {−1, 1}^d")
-            yield from _memorizer_parts(data, 2, theorem_4_1_bound(data, 2), "flatness")
-
-    return every(parts())
+def proposition_4_1(factor=1.0) -> Verdicts:
+    for d, n in ((12, 500), (5, 20), (5, 32), (10, 1)):
+        data = ft.Xor(d, distinct=True).draw(n, seed=d)
+        model, params, _ = ft.memorizer(data)
+        error = population_error(model, params, data).value
+        yield equal(error, factor * max(1 - n / 2**d, 0), 1e-12, "d ≤ 12, all of {−1, 1}^d")
+        yield from _memorizer_parts(data, 2, theorem_4_1_bound(data, 2), "flatness")
 
 
-def _repeated(n: int, d: int, count) -> Verdict:
-    data = Xor(d).draw(n, seed=0)
-    model, params, _ = memorizer(data)
+@misprint(
+    "wen2023/proposition-4.1/repeats-",
+    printed="For n i.i.d. samples the memorizer's zero-one error is max(1 − n/2^d, 0).",
+    corrected="With n' distinct points among the samples the error is 1 − n'/2^d.",
+    source="Proposition 4.1",
+    evidence="enumeration",
+)
+def repeats(as_printed: bool) -> Verdict:
+    data = ft.Xor(6).draw(60, seed=0)
+    model, params, _ = ft.memorizer(data)
     error = population_error(model, params, data).value
-    return equal(error, max(1 - count(data) / 2**d, 0), 1e-12, f"i.i.d. points, d = {d}, n = {n}")
-
-
-@claim(
-    "wen2023/proposition-4.1/repeats-as-printed",
-    "For n i.i.d. samples the memorizer's zero-one error is max(1 − n/2^d, 0).",
-    source="Proposition 4.1",
-    evidence="enumeration",
-    reading="as printed",
-)
-def repeats_as_printed() -> Verdict:
-    return _repeated(60, 6, lambda data: data.n)
-
-
-@claim(
-    "wen2023/proposition-4.1/repeats-corrected",
-    "With n' distinct points among the samples the error is 1 − n'/2^d.",
-    source="Proposition 4.1",
-    evidence="enumeration",
-    reading="as corrected",
-)
-def repeats_corrected() -> Verdict:
-    return _repeated(60, 6, lambda data: len(np.unique(data.x, axis=0)))
+    count = data.n if as_printed else len(np.unique(data.x, axis=0))
+    return equal(error, max(1 - count / 2**data.d, 0), 1e-12, "i.i.d. points, d = 6, n = 60")
 
 
 @claim(
@@ -431,10 +359,8 @@ def proposition_4_2(factor=1.0, r_factor=1.0) -> Verdict:
     reading="as printed",
 )
 def width_as_printed() -> Verdict:
-    data, errors = Xor(4).draw(1, 0), []
-    for seed in range(500):
-        params = MLP(1, bias=True).init(4, seed)
-        errors.append(population_error(MLP(1, bias=True), params, data).value)
+    data, model = ft.Xor(4).draw(1, 0), ft.MLP(1, bias=True)
+    errors = [population_error(model, model.init(4, seed), data).value for seed in range(500)]
     note = "one neuron has outputs of one sign, so at least half of the cube is wrong"
     return at_most(min(errors), 0.0, 0.0, note)
 
@@ -458,8 +384,8 @@ def width_corrected() -> Verdict:
     reading="as printed",
 )
 def zero_one_as_printed() -> Verdict:
-    data = Xor(8).draw(30, 0)
-    model, params, _ = xor_generalizer(data)
+    data = ft.Xor(8).draw(30, 0)
+    model, params, _ = ft.xor_generalizer(data)
     accuracy = 1 - population_error(model, params, data).value
     return at_most(accuracy, 0.0, 0.0, "this is 1 for a perfect network: the accuracy")
 
@@ -472,7 +398,7 @@ def zero_one_as_printed() -> Verdict:
     reading="as corrected",
 )
 def zero_one_corrected() -> Verdict:
-    data = Xor(8, distinct=True).draw(30, 0)
-    good = population_error(*xor_generalizer(data)[:2], data).value
-    bad = population_error(*memorizer(data)[:2], data).value
+    data = ft.Xor(8, distinct=True).draw(30, 0)
+    good = population_error(*ft.xor_generalizer(data)[:2], data).value
+    bad = population_error(*ft.memorizer(data)[:2], data).value
     return provided(equal(good, 0.0, 0.0), equal(bad, 1 - 30 / 2**8, 1e-12))

@@ -5,19 +5,19 @@ from functools import cache
 
 import numpy as np
 
-from flattest.problem.data import Dataset
-from flattest.problem.losses import Loss, loss
-from flattest.problem.models import MLP, Params, predict
+import flattest as ft
+from flattest.problem.losses import Loss
+from flattest.problem.models import Params
 from flattest.problem.randomness import generator
 
 D, N, WIDTH = 4, 6, 9
 SMALL_MODELS = (
-    MLP(WIDTH),
-    MLP(WIDTH, bias=True),
-    MLP(WIDTH, bias=True, depth=3),
-    MLP(WIDTH, bias=True, norm="sim_ln", epsilon=0.1),
-    MLP(WIDTH, bias=True, norm="sim_bn"),
-    MLP(WIDTH, bias=True, activation="softplus"),
+    ft.MLP(WIDTH),
+    ft.MLP(WIDTH, bias=True),
+    ft.MLP(WIDTH, bias=True, depth=3),
+    ft.MLP(WIDTH, bias=True, norm="sim_ln", epsilon=0.1),
+    ft.MLP(WIDTH, bias=True, norm="sim_bn"),
+    ft.MLP(WIDTH, bias=True, activation="softplus"),
 )
 _STEP = 2e-4
 # Fourth-order central differences at −2h … 2h.
@@ -40,9 +40,9 @@ def _derivatives(function, params: Params, stencil: np.ndarray, order: int) -> n
     return np.array(rows)
 
 
-def dense_trace(model: MLP, params: Params, data: Dataset, by: "str | Loss" = "mse") -> float:
+def dense_trace(model: ft.MLP, params: Params, data: ft.Dataset, by: "str | Loss" = "mse") -> float:
     """Tr ∇²L, the sum of L's second differences along all parameters."""
-    rule = loss(by)
+    rule = ft.loss(by)
 
     def L(params):
         f = np.asarray(model.apply(params, data.x, data.x), float)
@@ -51,13 +51,13 @@ def dense_trace(model: MLP, params: Params, data: Dataset, by: "str | Loss" = "m
     return float(_derivatives(L, params, _SECOND, 2).sum())
 
 
-def squared_gradients(model: MLP, params: Params, data: Dataset) -> np.ndarray:
+def squared_gradients(model: ft.MLP, params: Params, data: ft.Dataset) -> np.ndarray:
     """‖∇f(x_i)‖² for each training point."""
     J = _derivatives(lambda params: model.apply(params, data.x, data.x), params, _FIRST, 1)
     return (J**2).sum(axis=0)
 
 
-def output_traces(model: MLP, params: Params, data: Dataset) -> np.ndarray:
+def output_traces(model: ft.MLP, params: Params, data: ft.Dataset) -> np.ndarray:
     """Tr ∇²f(x_i) for each training point."""
     return _derivatives(lambda params: model.apply(params, data.x, data.x), params, _SECOND, 2).sum(
         axis=0
@@ -65,14 +65,14 @@ def output_traces(model: MLP, params: Params, data: Dataset) -> np.ndarray:
 
 
 @cache
-def small_data() -> Dataset:
+def small_data() -> ft.Dataset:
     """Six points in general position with ±1 labels."""
     rng = generator(0, "claims/small data")
-    return Dataset(rng.normal(size=(N, D)), 1.0 - 2.0 * rng.integers(0, 2, N))
+    return ft.Dataset(rng.normal(size=(N, D)), 1.0 - 2.0 * rng.integers(0, 2, N))
 
 
 def random_interpolator(
-    model: MLP, data: Dataset, seed: int, by: "str | Loss" = "mse", spread: float = 0.3
+    model: ft.MLP, data: ft.Dataset, seed: int, by: "str | Loss" = "mse", spread: float = 0.3
 ) -> Params:
     """Random parameters whose last layer, in which f is linear, is solved for the targets.
 
@@ -81,21 +81,21 @@ def random_interpolator(
     params = model.init(data.d, seed)
     last = f"W{model.depth}"
     # With the identity for its last layer a network gives out its features.
-    features = predict(model, {**params, last: np.eye(model.width)}, data.x, data.x)
-    target = np.asarray(loss(by).target(data.y), float)
+    features = ft.predict(model, {**params, last: np.eye(model.width)}, data.x, data.x)
+    target = np.asarray(ft.loss(by).target(data.y), float)
     solution = np.linalg.pinv(features) @ target
     free = generator(seed, "claims/kernel").normal(size=model.width) * spread
     return {**params, last: solution + free - np.linalg.pinv(features) @ (features @ free)}
 
 
 @cache
-def small_interpolators(by: "str | Loss" = "mse") -> tuple[tuple[MLP, Params, Dataset], ...]:
+def small_interpolators(by: "str | Loss" = "mse") -> tuple[tuple[ft.MLP, Params, ft.Dataset], ...]:
     """One random interpolator for each small architecture."""
     data = small_data()
     return tuple((m, random_interpolator(m, data, 1, by), data) for m in SMALL_MODELS)
 
 
-def max_error(model: MLP, params: Params, data: Dataset, by: "str | Loss" = "mse") -> float:
+def max_error(model: ft.MLP, params: Params, data: ft.Dataset, by: "str | Loss" = "mse") -> float:
     """max |f(x_i) − target_i|."""
-    target = np.asarray(loss(by).target(data.y), float)
-    return float(np.abs(predict(model, params, data.x, data.x) - target).max())
+    target = np.asarray(ft.loss(by).target(data.y), float)
+    return float(np.abs(ft.predict(model, params, data.x, data.x) - target).max())

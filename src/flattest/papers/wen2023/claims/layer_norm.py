@@ -2,21 +2,17 @@
 
 import numpy as np
 
-from flattest.curvature.sharpness import trace
+import flattest as ft
 from flattest.evidence import Verdict, equal
-from flattest.flatness.bounds import lower_bound
 from flattest.flatness.certification import population_error
-from flattest.ledger.claim import assuming, claim, every, provided, worst
+from flattest.ledger.claim import Verdicts, assuming, claim, every, misprint, provided, worst
 from flattest.papers.wen2023.claims.bias import fits, memorizer_parts, norms, sphere_data
 from flattest.papers.wen2023.claims.instances import dense_trace, random_interpolator
-from flattest.papers.wen2023.constructions import sim_ln_generalizer, sim_ln_memorizer
-from flattest.problem.data import Dataset, Xor
-from flattest.problem.models import MLP
 
 EPSILONS = (1e-5, 0.1, 2.0, 10.0, 100.0)
 
 
-def lemma_a12_bound(data: Dataset, epsilon: float, two: float = 2.0) -> float:
+def lemma_a12_bound(data: ft.Dataset, epsilon: float, two: float = 2.0) -> float:
     """(2/n) Σ min(1, (2/ε)‖x'_i‖|y_i|), written out anew."""
     return float(2 * np.minimum(1, two / epsilon * norms(data) * np.abs(data.y)).mean())
 
@@ -27,19 +23,18 @@ def lemma_a12_bound(data: Dataset, epsilon: float, two: float = 2.0) -> float:
     "bound is attained.",
     source="Lemma A.12",
     evidence="inequality",
+    of=worst,
 )
-def lemma_a12(factor=1.0, two=2.0) -> Verdict:
-    data, ratios = sphere_data(12, 6, seed=1), []
+def lemma_a12(factor=1.0, two=2.0) -> Verdicts:
+    data = sphere_data(12, 6, seed=1)
+    note = "least trace/bound for five ε: 150 random interpolators and 5 memorizers"
     for epsilon in EPSILONS:
         bound = factor * lemma_a12_bound(data, epsilon, two)
-        model, params, _ = sim_ln_memorizer(data, epsilon)
-        ratios.append([float(trace(model, params, data)) / bound])
-        wide = MLP(20, bias=True, norm="sim_ln", epsilon=epsilon)
-        for seed in range(30):
-            params = random_interpolator(wide, data, seed)
-            ratios[-1].append(float(trace(wide, params, data)) / bound)
-    note = "least trace/bound for five ε: 150 random interpolators and 5 memorizers"
-    return worst(equal(min(of_epsilon), 1.0, 1e-9, note) for of_epsilon in ratios)
+        wide = ft.MLP(20, bias=True, norm="sim_ln", epsilon=epsilon)
+        networks = [(wide, random_interpolator(wide, data, seed)) for seed in range(30)]
+        networks.append(ft.sim_ln_memorizer(data, epsilon)[:2])
+        least = min(float(ft.trace(model, params, data)) for model, params in networks)
+        yield equal(least / bound, 1.0, 1e-9, note)
 
 
 @claim(
@@ -52,7 +47,7 @@ def bounds_agree(factor=1.0) -> Verdict:
     data = sphere_data(12, 6, seed=1)
     return worst(
         equal(
-            lower_bound(MLP(12, bias=True, norm="sim_ln", epsilon=e), data).value,
+            ft.lower_bound(ft.MLP(12, bias=True, norm="sim_ln", epsilon=e), data).value,
             factor * lemma_a12_bound(data, e),
             1e-12,
         )
@@ -60,8 +55,8 @@ def bounds_agree(factor=1.0) -> Verdict:
     )
 
 
-def _memorizer_parts(data: Dataset, epsilon: float, bound: float, **constants) -> list[Verdict]:
-    built = sim_ln_memorizer(data, epsilon, **constants)
+def _memorizer_parts(data: ft.Dataset, epsilon: float, bound: float, **constants) -> list[Verdict]:
+    built = ft.sim_ln_memorizer(data, epsilon, **constants)
     return memorizer_parts(built, data, bound, f"trace, ε = {epsilon:g}")
 
 
@@ -72,7 +67,7 @@ def _memorizer_parts(data: Dataset, epsilon: float, bound: float, **constants) -
     evidence="certificate",
 )
 def theorem_5_1(factor=1.0) -> Verdict:
-    sets = (Xor(30, distinct=True).draw(100, 0), sphere_data(60, 20, 2), sphere_data(12, 6, 1))
+    sets = (ft.Xor(30, distinct=True).draw(100, 0), sphere_data(60, 20, 2), sphere_data(12, 6, 1))
     return every(
         part
         for data in sets
@@ -81,71 +76,39 @@ def theorem_5_1(factor=1.0) -> Verdict:
     )
 
 
-def _case_1_from(threshold: float) -> tuple[Dataset, float, dict]:
-    """Data with s = ‖x'‖|y| between ε/2 and ε, and the proof's (r, u) with case 1 beginning at
-    s > threshold · ε."""
+@misprint(
+    "wen2023/theorem-5.1/cases-",
+    printed="Case 1 of the construction begins at √(‖x‖²+1)|y| > ε.",
+    corrected="Case 1 of the construction begins at √(‖x‖²+1)|y| > ε/2.",
+    source="Theorem 5.1, proof",
+    evidence="certificate",
+)
+def cases(as_printed: bool, factor=1.0) -> Verdict:
+    """The proof's (r, u) for data with s = ‖x'‖|y| between ε/2 and ε."""
     epsilon = 1.0
     data = sphere_data(10, 4, seed=0)
     s = np.linspace(0.55, 0.95, data.n)
-    data = Dataset(data.x, np.sign(data.y) * s / norms(data))
-    large = s > threshold * epsilon
+    data = ft.Dataset(data.x, np.sign(data.y) * s / norms(data))
+    large = s > (1.0 if as_printed else 0.5) * epsilon
     r = np.where(large, 1.0, np.sqrt(epsilon / s))
-    return data, epsilon, {"r": r, "u": np.where(large, 2 * epsilon, epsilon / r)}
-
-
-@claim(
-    "wen2023/theorem-5.1/cases-as-printed",
-    "Case 1 of the construction begins at √(‖x‖²+1)|y| > ε.",
-    source="Theorem 5.1, proof",
-    evidence="certificate",
-    reading="as printed",
-)
-def cases_as_printed() -> Verdict:
-    data, epsilon, constants = _case_1_from(1.0)
-    return assuming(*_memorizer_parts(data, epsilon, lemma_a12_bound(data, epsilon), **constants))
-
-
-@claim(
-    "wen2023/theorem-5.1/cases-corrected",
-    "Case 1 of the construction begins at √(‖x‖²+1)|y| > ε/2.",
-    source="Theorem 5.1, proof",
-    evidence="certificate",
-    reading="as corrected",
-)
-def cases_corrected(factor=1.0) -> Verdict:
-    data, epsilon, constants = _case_1_from(0.5)
+    u = np.where(large, 2 * epsilon, epsilon / r)
     bound = factor * lemma_a12_bound(data, epsilon)
-    return provided(*_memorizer_parts(data, epsilon, bound, **constants))
+    return (assuming if as_printed else provided)(*_memorizer_parts(data, epsilon, bound, r=r, u=u))
 
 
-def _zero_label(u: float) -> tuple[Dataset, dict]:
-    data = sphere_data(10, 4, seed=0, zeros=2)
-    return data, {"u": np.where(data.y == 0, u, 2e-3)}
-
-
-@claim(
-    "wen2023/theorem-5.1/zero-label-as-printed",
-    "Where y_i = 0 the printed choice u_i = 2ε attains the least trace.",
+@misprint(
+    "wen2023/theorem-5.1/zero-label-",
+    printed="Where y_i = 0 the printed choice u_i = 2ε attains the least trace.",
+    corrected="Where y_i = 0 a memorizing solution approaches the least trace as u_i → 0, costing "
+    "u_i²/ε².",
     source="Theorem 5.1, proof, case 3",
     evidence="certificate",
-    reading="as printed",
 )
-def zero_label_as_printed() -> Verdict:
-    data, constants = _zero_label(2e-3)
-    return assuming(*_memorizer_parts(data, 1e-3, lemma_a12_bound(data, 1e-3), **constants))
-
-
-@claim(
-    "wen2023/theorem-5.1/zero-label-corrected",
-    "Where y_i = 0 a memorizing solution approaches the least trace as u_i → 0, costing u_i²/ε².",
-    source="Theorem 5.1, proof, case 3",
-    evidence="certificate",
-    reading="as corrected",
-)
-def zero_label_corrected(factor=1.0) -> Verdict:
-    data, constants = _zero_label(1e-10)
-    bound = factor * lemma_a12_bound(data, 1e-3)
-    return provided(*_memorizer_parts(data, 1e-3, bound, **constants))
+def zero_label(as_printed: bool, factor=1.0) -> Verdict:
+    data, epsilon = sphere_data(10, 4, seed=0, zeros=2), 1e-3
+    u = np.where(data.y == 0, 2e-3 if as_printed else 1e-10, 2e-3)
+    bound = factor * lemma_a12_bound(data, epsilon)
+    return (assuming if as_printed else provided)(*_memorizer_parts(data, epsilon, bound, u=u))
 
 
 @claim(
@@ -156,8 +119,8 @@ def zero_label_corrected(factor=1.0) -> Verdict:
     evidence="identity",
 )
 def footnote_5(two=2.0) -> Verdict:
-    data = Xor(4, distinct=True).draw(8, 0)
-    model, params, _ = sim_ln_memorizer(data, epsilon=0.5)
+    data = ft.Xor(4, distinct=True).draw(8, 0)
+    model, params, _ = ft.sim_ln_memorizer(data, epsilon=0.5)
     return equal(dense_trace(model, params, data), two, 1e-6, "d = 4, n = 8, ε = 0.5")
 
 
@@ -167,18 +130,15 @@ def footnote_5(two=2.0) -> Verdict:
     "max(1 − n/2^d, 0).",
     source="Proposition 5.1",
     evidence="enumeration",
+    of=every,
 )
-def proposition_5_1(factor=1.0, two=2.0) -> Verdict:
-    def parts():
-        for d, n in ((12, 500), (5, 20), (5, 32)):
-            data = Xor(d, distinct=True).draw(n, seed=d)
-            model, params, _ = sim_ln_memorizer(data)
-            error = population_error(model, params, data).value
-            printed = factor * max(1 - n / 2**d, 0)
-            yield equal(error, printed, 1e-12, "all of {−1, 1}^d, d ≤ 12")
-            yield from _memorizer_parts(data, 1e-5, two)
-
-    return every(parts())
+def proposition_5_1(factor=1.0, two=2.0) -> Verdicts:
+    for d, n in ((12, 500), (5, 20), (5, 32)):
+        data = ft.Xor(d, distinct=True).draw(n, seed=d)
+        model, params, _ = ft.sim_ln_memorizer(data)
+        error = population_error(model, params, data).value
+        yield equal(error, factor * max(1 - n / 2**d, 0), 1e-12, "all of {−1, 1}^d, d ≤ 12")
+        yield from _memorizer_parts(data, 1e-5, two)
 
 
 @claim(
@@ -186,15 +146,12 @@ def proposition_5_1(factor=1.0, two=2.0) -> Verdict:
     "A flattest 2-MLP-Sim-LN with four active neurons has trace 2 and zero-one error 0.",
     source="Proposition 5.2",
     evidence="certificate",
+    of=every,
 )
-def proposition_5_2(two=2.0) -> Verdict:
-    def parts():
-        for d, n in ((30, 100), (12, 1000), (5, 4)):
-            data = Xor(d).draw(n, 0)
-            model, params, _ = sim_ln_generalizer(data)
-            yield equal(float(trace(model, params, data)), two, 1e-9, "d = 5 … 30")
-            yield fits(model, params, data)
-            error = population_error(model, params, data).value
-            yield equal(error, 0.0, 0.0, "zero-one error")
-
-    return every(parts())
+def proposition_5_2(two=2.0) -> Verdicts:
+    for d, n in ((30, 100), (12, 1000), (5, 4)):
+        data = ft.Xor(d).draw(n, 0)
+        model, params, _ = ft.sim_ln_generalizer(data)
+        yield equal(float(ft.trace(model, params, data)), two, 1e-9, "d = 5 … 30")
+        yield fits(model, params, data)
+        yield equal(population_error(model, params, data).value, 0.0, 0.0, "zero-one error")

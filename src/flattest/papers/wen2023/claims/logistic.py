@@ -1,19 +1,17 @@
 """Appendix A.5: the logistic loss with label smoothing."""
 
-from collections.abc import Iterator
-
 import numpy as np
 from scipy.optimize import minimize_scalar
 
+import flattest as ft
 from flattest.evidence import Verdict, equal
-from flattest.ledger.claim import claim, worst
+from flattest.ledger.claim import Verdicts, claim, misprint, worst
 from flattest.papers.wen2023.claims.instances import (
     dense_trace,
     output_traces,
     small_interpolators,
     squared_gradients,
 )
-from flattest.problem.losses import Logistic
 
 SMOOTHING = (0.05, 0.2, 0.4)
 
@@ -52,14 +50,13 @@ def definition_a2_as_printed() -> Verdict:
     source="Definition A.2",
     evidence="identity",
     reading="as corrected",
+    of=worst,
 )
-def definition_a2_corrected(gamma_factor=1.0) -> Verdict:
-    parts = []
+def definition_a2_corrected(gamma_factor=1.0) -> Verdicts:
     for p in SMOOTHING:
         for b in (0, 1):
             a = _minimizer(lambda a, b=b, p=p: printed_loss(a, b, 1 - p))
-            parts.append(equal(a, gamma_factor * (2 * b - 1) * _gamma(p), 1e-6))
-    return worst(parts)
+            yield equal(a, gamma_factor * (2 * b - 1) * _gamma(p), 1e-6)
 
 
 @claim(
@@ -68,82 +65,54 @@ def definition_a2_corrected(gamma_factor=1.0) -> Verdict:
     "each term is at its least value −p log p − (1−p) log(1−p), elsewhere above it.",
     source="Theorem A.2",
     evidence="identity",
+    of=worst,
 )
-def theorem_a2(gamma_factor=1.0) -> Verdict:
-    parts = []
+def theorem_a2(gamma_factor=1.0) -> Verdicts:
     for p in SMOOTHING:
-        loss = Logistic(p)
+        loss = ft.Logistic(p)
         y = np.array([-1.0, 1.0])
         target = gamma_factor * y * _gamma(p)
         least = -p * np.log(p) - (1 - p) * np.log(1 - p)
-        parts.append(equal(np.abs(loss.slope(target, y)).max(), 0.0, 1e-12, "ℓ′ at the target"))
-        parts.append(equal(loss.value(target, y).max(), least, 1e-12, "ℓ at the target"))
+        yield equal(np.abs(loss.slope(target, y)).max(), 0.0, 1e-12, "ℓ′ at the target")
+        yield equal(loss.value(target, y).max(), least, 1e-12, "ℓ at the target")
         f = np.linspace(-8, 8, 4001)
         dip = np.sum((loss.value(f, np.ones_like(f)) < least) & (np.abs(f - target[1]) > 1e-9))
-        parts.append(equal(dip, 0, 0.0, "outputs below the least value"))
-    return worst(parts)
+        yield equal(dip, 0, 0.0, "outputs below the least value")
 
 
-def _logistic_trace(factor_of_p) -> Iterator[Verdict]:
+@misprint(
+    "wen2023/lemma-a.13/",
+    printed="At an interpolator of ±γ_p, Tr ∇²L = (1/(p(1−p))) (1/n) Σ‖∇f(x_i)‖².",
+    corrected="At an interpolator of ±γ_p, Tr ∇²L = p(1−p) (1/n) Σ‖∇f(x_i)‖².",
+    source="Lemma A.13",
+    evidence="identity",
+    of=worst,
+)
+def lemma_a13(as_printed: bool, factor=1.0) -> Verdicts:
     note = "six architectures × p = .05, .2, .4, by finite differences"
     for p in SMOOTHING:
-        loss = Logistic(p)
+        loss, spread = ft.Logistic(p), p * (1 - p)
         for model, params, data in small_interpolators(loss):
             squares = squared_gradients(model, params, data).mean()
             value = dense_trace(model, params, data, loss)
-            yield equal(value, factor_of_p(p) * squares, 1e-6, note)
+            yield equal(
+                value, (1 / spread if as_printed else factor * spread) * squares, 1e-6, note
+            )
 
 
-@claim(
-    "wen2023/lemma-a.13/as-printed",
-    "At an interpolator of ±γ_p, Tr ∇²L = (1/(p(1−p))) (1/n) Σ‖∇f(x_i)‖².",
-    source="Lemma A.13",
+@misprint(
+    "wen2023/equation-19/",
+    printed="The second sum of (19) has the terms ℓ″(f(x_i)) Tr ∇²f(x_i) ‖∇f(x_i)‖².",
+    corrected="The second sum of (19) has the terms ℓ″(f(x_i)) ‖∇f(x_i)‖².",
+    source="Equation (19)",
     evidence="identity",
-    reading="as printed",
 )
-def lemma_a13_as_printed() -> Verdict:
-    return worst(_logistic_trace(lambda p: 1 / (p * (1 - p))))
-
-
-@claim(
-    "wen2023/lemma-a.13/corrected",
-    "At an interpolator of ±γ_p, Tr ∇²L = p(1−p) (1/n) Σ‖∇f(x_i)‖².",
-    source="Lemma A.13",
-    evidence="identity",
-    reading="as corrected",
-)
-def lemma_a13_corrected(factor=1.0) -> Verdict:
-    return worst(_logistic_trace(lambda p: factor * p * (1 - p)))
-
-
-def _equation_19(stray: bool) -> Verdict:
+def equation_19(as_printed: bool) -> Verdict:
     """The last terms of (19) for a softplus network, with or without the stray Tr ∇²f(x_i)."""
-    loss = Logistic()
+    loss = ft.Logistic()
     model, params, data = small_interpolators(loss)[-1]
     terms = squared_gradients(model, params, data)
-    if stray:
+    if as_printed:
         terms = terms * output_traces(model, params, data)
     curvature = loss.curvature(loss.target(data.y).astype(float), data.y)
     return equal(dense_trace(model, params, data, loss), np.mean(curvature * terms), 1e-6)
-
-
-@claim(
-    "wen2023/equation-19/as-printed",
-    "The second sum of (19) has the terms ℓ″(f(x_i)) Tr ∇²f(x_i) ‖∇f(x_i)‖².",
-    source="Equation (19)",
-    evidence="identity",
-    reading="as printed",
-)
-def equation_19_as_printed() -> Verdict:
-    return _equation_19(stray=True)
-
-
-@claim(
-    "wen2023/equation-19/corrected",
-    "The second sum of (19) has the terms ℓ″(f(x_i)) ‖∇f(x_i)‖².",
-    source="Equation (19)",
-    evidence="identity",
-    reading="as corrected",
-)
-def equation_19_corrected() -> Verdict:
-    return _equation_19(stray=False)

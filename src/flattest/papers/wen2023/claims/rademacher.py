@@ -63,8 +63,7 @@ def lemma_a25(factor=1.0) -> Verdict:
 )
 def jensen_as_printed() -> Verdict:
     x = np.ones((8, 3))
-    value = len(x) * linear_rademacher(x)
-    return equal(value, np.linalg.norm(x), 1e-9, "eight equal points")
+    return equal(len(x) * linear_rademacher(x), np.linalg.norm(x), 1e-9, "eight equal points")
 
 
 @claim(

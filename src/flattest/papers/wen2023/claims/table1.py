@@ -3,12 +3,11 @@
 They are those of Figures 1b, 4b, 2a and 6b.
 """
 
+import flattest as ft
 from flattest.evidence import Verdict, at_least, at_most, equal
-from flattest.flatness.certification import certify, population_error
+from flattest.flatness.certification import population_error
 from flattest.lab.summary import Summary
 from flattest.ledger.claim import assuming, claim, figure, provided
-from flattest.papers.wen2023.constructions import memorizer, sim_ln_memorizer
-from flattest.problem.data import Xor
 
 N = 100
 
@@ -38,13 +37,15 @@ def _note(which: str, found: Summary) -> str:
 
 
 def _error_at_most(found: Summary, error: float) -> Verdict:
-    largest = found.column("test_error").high
-    return at_most(largest, error, 0.0, _note("largest", found), seeds=found.seeds)
+    return at_most(
+        found.column("test_error").high, error, 0.0, _note("largest", found), seeds=found.seeds
+    )
 
 
 def _error_at_least(found: Summary, error: float) -> Verdict:
-    least = found.column("test_error").low
-    return at_least(least, error, 0.0, _note("least", found), seeds=found.seeds)
+    return at_least(
+        found.column("test_error").low, error, 0.0, _note("least", found), seeds=found.seeds
+    )
 
 
 @figure(
@@ -120,11 +121,11 @@ def section_5_as_printed(found: Summary) -> Verdict:
 
 
 def _memorizer_error(build, factor: float) -> Verdict:
-    data = Xor(12, distinct=True).draw(100, 0)
+    data = ft.Xor(12, distinct=True).draw(100, 0)
     model, params, _ = build(data)
     error = population_error(model, params, data).value
     printed = factor * (1 - data.n / 2**data.d)
-    flattest = equal(certify(model, params, data).flattest, True, 0.0, "certified flattest")
+    flattest = equal(ft.certify(model, params, data).flattest, True, 0.0, "certified flattest")
     return provided(equal(error, printed, 1e-12, "d = 12, n = 100"), flattest)
 
 
@@ -135,7 +136,7 @@ def _memorizer_error(build, factor: float) -> Verdict:
     evidence="certificate",
 )
 def bias_flattest(factor=1.0) -> Verdict:
-    return _memorizer_error(memorizer, factor)
+    return _memorizer_error(ft.memorizer, factor)
 
 
 @claim(
@@ -145,4 +146,4 @@ def bias_flattest(factor=1.0) -> Verdict:
     evidence="certificate",
 )
 def sim_ln_flattest(factor=1.0) -> Verdict:
-    return _memorizer_error(sim_ln_memorizer, factor)
+    return _memorizer_error(ft.sim_ln_memorizer, factor)

@@ -9,12 +9,11 @@ import itertools
 import numpy as np
 from scipy.stats import beta as beta_law
 
-from flattest.curvature.sharpness import trace
+import flattest as ft
 from flattest.evidence import Verdict, at_least, at_most, equal
-from flattest.ledger.claim import claim, provided, worst
+from flattest.ledger.claim import Verdicts, claim, misprint, provided, worst
 from flattest.papers.wen2023.claims.instances import random_interpolator
-from flattest.problem.data import Xor, hypercube
-from flattest.problem.models import MLP
+from flattest.problem.data import hypercube
 from flattest.problem.randomness import generator
 
 DELTA = 0.1
@@ -78,36 +77,22 @@ def lemma_a8() -> Verdict:
     return _pointwise(lambda h: np.maximum(h, 0) ** 2, 0.125, 1.5, n)
 
 
-def _masked_law(values) -> Verdict:
+@misprint(
+    "wen2023/lemma-a.8/c-",
+    printed="|w·x|² 1(w·x > 0) has the law of |w·x|² c with c Rademacher, independent of x.",
+    corrected="|w·x|² 1(w·x > 0) has the law of |w·x|² c with c uniform on {0, 1}, independent of "
+    "x.",
+    source="Lemma A.8, proof",
+    evidence="enumeration",
+)
+def masked_law(as_printed: bool) -> Verdict:
     """The law of |w·x|² 1(w·x > 0) against that of |w·x|² c, over the cube, as sorted values."""
     x = hypercube(6)
     h = x @ np.arange(1.0, 7.0)
     left = np.repeat(np.maximum(h, 0) ** 2, 2)
-    right = np.concatenate([h**2 * c for c in values])
+    right = np.concatenate([h**2 * c for c in (-1.0 if as_printed else 0.0, 1.0)])
     distance = np.abs(np.sort(left) - np.sort(right)).max()
     return equal(distance, 0.0, 1e-12, "distance of quantiles over {−1, 1}⁶")
-
-
-@claim(
-    "wen2023/lemma-a.8/c-as-printed",
-    "|w·x|² 1(w·x > 0) has the law of |w·x|² c with c Rademacher, independent of x.",
-    source="Lemma A.8, proof",
-    evidence="enumeration",
-    reading="as printed",
-)
-def c_as_printed() -> Verdict:
-    return _masked_law((-1.0, 1.0))
-
-
-@claim(
-    "wen2023/lemma-a.8/c-corrected",
-    "|w·x|² 1(w·x > 0) has the law of |w·x|² c with c uniform on {0, 1}, independent of x.",
-    source="Lemma A.8, proof",
-    evidence="enumeration",
-    reading="as corrected",
-)
-def c_corrected() -> Verdict:
-    return _masked_law((0.0, 1.0))
 
 
 def greedy_cover(points: np.ndarray, epsilon: float) -> np.ndarray:
@@ -144,20 +129,20 @@ def lemma_a9() -> Verdict:
     "probability 1 − δ.",
     source="Lemma A.10",
     evidence="sample",
+    of=worst,
 )
-def lemma_a10() -> Verdict:
-    rates, trials = [], 300
-    for d in DIMENSIONS:
-        n, failures = sample_size(d, 3.0), 0
-        for trial in range(trials):
-            x = Xor(d).sample(generator(trial, "claims/lemma-a.10", d), n)[0]
-            eigenvalues = np.linalg.eigvalsh(x.T @ x / n)
-            failures += eigenvalues[0] < 0.25 or eigenvalues[-1] > 2
-        rates.append(failure_bound(failures, trials))
+def lemma_a10() -> Verdicts:
+    trials = 300
     note = (
         f"C = 3, δ = {DELTA}, d ≤ 32: exact extremes over w; 99 % upper limit of the failure rate"
     )
-    return at_most(max(rates), DELTA, 0.0, note, seeds=trials)
+    for d in DIMENSIONS:
+        n, failures = sample_size(d, 3.0), 0
+        for trial in range(trials):
+            x = ft.Xor(d).sample(generator(trial, "claims/lemma-a.10", d), n)[0]
+            eigenvalues = np.linalg.eigvalsh(x.T @ x / n)
+            failures += eigenvalues[0] < 0.25 or eigenvalues[-1] > 2
+        yield at_most(failure_bound(failures, trials), DELTA, 0.0, note, seeds=trials)
 
 
 def extreme_relu_squares(x: np.ndarray, sign: float, starts: int = 40, steps: int = 200) -> float:
@@ -185,6 +170,12 @@ def least_active_share(x: np.ndarray, starts: int = 20, steps: int = 300) -> flo
     return best
 
 
+def _point_sets() -> list[np.ndarray]:
+    """Inputs of xor data with n = 3 d log(d/δ)."""
+    cases = itertools.product((4, 8, 16), range(4))
+    return [ft.Xor(d).draw(sample_size(d, 3.0), seed).x for d, seed in cases]
+
+
 @claim(
     "wen2023/lemma-a.5",
     "For n = Ω(d log(d/δ)), C1 d ≤ (1/n) Σ‖x_i‖² 1(w·x_i > 0) ≤ C2 d for all w at once.",
@@ -192,11 +183,8 @@ def least_active_share(x: np.ndarray, starts: int = 20, steps: int = 300) -> flo
     evidence="sample",
 )
 def lemma_a5() -> Verdict:
-    shares = []
-    for d, seed in itertools.product((4, 8, 16), range(4)):
-        x = Xor(d).draw(sample_size(d, 3.0), seed).x
-        shares.append(least_active_share(x))
-    few = least_active_share(Xor(16).draw(16, 0).x)
+    shares = [least_active_share(x) for x in _point_sets()]
+    few = least_active_share(ft.Xor(16).draw(16, 0).x)
     note = f"C = 3, C1 = 1/8, C2 = 1: least share of active points over w; at n = d it is {few:g}"
     return provided(
         at_least(min(shares), 0.125, 0.0, note, seeds=len(shares)),
@@ -211,48 +199,28 @@ def lemma_a5() -> Verdict:
     evidence="sample",
 )
 def lemma_a6() -> Verdict:
-    low, high = [], []
-    for d, seed in itertools.product((4, 8, 16), range(4)):
-        x = Xor(d).draw(sample_size(d, 3.0), seed).x
-        low.append(extreme_relu_squares(x, sign=1))
-        high.append(extreme_relu_squares(x, sign=-1))
+    low, high = ([extreme_relu_squares(x, sign) for x in _point_sets()] for sign in (1, -1))
     note = f"C = 3, C1 = 1/16, C2 = 2 as in the proof: least over w; the largest is {max(high):.3f}"
     return provided(at_least(min(low), 1 / 16, 0.0, note, seeds=len(low)), at_most(max(high), 2.0))
 
 
-def _lemma_a11_terms(of_w2) -> list[Verdict]:
-    """Tr ∇²L against the terms of its neurons, that of W2 being of_w2(n) Σ_i relu(W1_j·x_i)²."""
-    parts = []
+@misprint(
+    "wen2023/lemma-a.11/sum-",
+    printed="Tr ∇²L = Σ_j (W2_j² (2/n) Σ_i 1[W1_j·x_i > 0]‖x_i‖² + Σ_i relu(W1_j·x_i)²).",
+    corrected="Tr ∇²L = Σ_j (W2_j² (2/n) Σ_i 1[W1_j·x_i > 0]‖x_i‖² + (2/n) Σ_i relu(W1_j·x_i)²).",
+    source="Lemma A.11, proof",
+    evidence="identity",
+    of=worst,
+)
+def lemma_a11_sum(as_printed: bool, two=2.0) -> Verdicts:
+    """Tr ∇²L against the terms of its neurons, those of W1 and those of W2."""
     for seed in range(3):
-        data, model = Xor(8, distinct=True).draw(20, seed), MLP(30)
+        data, model = ft.Xor(8, distinct=True).draw(20, seed), ft.MLP(30)
         params = random_interpolator(model, data, seed)
         h = data.x @ params["W1"].T
         of_w1 = 2 * data.d * (params["W2"] ** 2 * (h > 0)).sum() / data.n
-        terms = of_w1 + of_w2(data.n) * (np.maximum(h, 0) ** 2).sum()
-        parts.append(equal(float(trace(model, params, data)), terms, 1e-9, "3 interpolators"))
-    return parts
-
-
-@claim(
-    "wen2023/lemma-a.11/sum-as-printed",
-    "Tr ∇²L = Σ_j (W2_j² (2/n) Σ_i 1[W1_j·x_i > 0]‖x_i‖² + Σ_i relu(W1_j·x_i)²).",
-    source="Lemma A.11, proof",
-    evidence="identity",
-    reading="as printed",
-)
-def sum_as_printed() -> Verdict:
-    return worst(_lemma_a11_terms(lambda n: 1.0))
-
-
-@claim(
-    "wen2023/lemma-a.11/sum-corrected",
-    "Tr ∇²L = Σ_j (W2_j² (2/n) Σ_i 1[W1_j·x_i > 0]‖x_i‖² + (2/n) Σ_i relu(W1_j·x_i)²).",
-    source="Lemma A.11, proof",
-    evidence="identity",
-    reading="as corrected",
-)
-def sum_corrected(two=2.0) -> Verdict:
-    return worst(_lemma_a11_terms(lambda n: two / n))
+        of_w2 = (1.0 if as_printed else two / data.n) * (np.maximum(h, 0) ** 2).sum()
+        yield equal(float(ft.trace(model, params, data)), of_w1 + of_w2, 1e-9, "3 interpolators")
 
 
 @claim(
@@ -265,13 +233,14 @@ def lemma_a11() -> Verdict:
     ratios = []
     for d, seed in itertools.product((4, 8), range(4)):
         n = sample_size(d, 3.0)
-        data = Xor(d, distinct=n <= 2**d).draw(min(n, 2**d), seed)
-        params = random_interpolator(MLP(2 * data.n), data, seed)
+        data = ft.Xor(d, distinct=n <= 2**d).draw(min(n, 2**d), seed)
+        params = random_interpolator(ft.MLP(2 * data.n), data, seed)
         squares = (params["W1"] ** 2).sum() + d * (params["W2"] ** 2).sum()
-        ratios.append(float(trace(MLP(2 * data.n), params, data)) / squares)
+        ratios.append(float(ft.trace(ft.MLP(2 * data.n), params, data)) / squares)
     note = (
         f"C1 = 1/8, C2 = 4 from Lemmas A.5 and A.6; ratios from {min(ratios):.3f} to "
         f"{max(ratios):.3f}, and 1 on average over w"
     )
-    parts = at_least(min(ratios), 1 / 8, 0.0, note, seeds=len(ratios)), at_most(max(ratios), 4.0)
-    return provided(*parts)
+    return provided(
+        at_least(min(ratios), 1 / 8, 0.0, note, seeds=len(ratios)), at_most(max(ratios), 4.0)
+    )
