@@ -20,7 +20,6 @@ DistributionName = Annotated[
 Points = Annotated[int | None, tyro.conf.arg(help="Number of points to draw.")]
 Dimension = Annotated[int | None, tyro.conf.arg(help="Input dimension to draw.")]
 Seed = Annotated[int | None, tyro.conf.arg(help="Seed of the draw; 0 by default.")]
-LossName = Annotated[str, tyro.conf.arg(metavar="NAME", help="mse, half_mse or logistic.")]
 
 # (n, d) where they are not given: the paper's, and the smallest round ones for the others.
 _SIZES = {"xor": (100, 30), "complete_xor": (120, 30), "ball": (100, 10), "circle": (20, 2)}
