@@ -85,19 +85,22 @@ def console() -> Console:
     return screen if screen.is_terminal else Screen(highlight=False, width=200, soft_wrap=True)
 
 
-def listing(
-    columns: Sequence[Column | str],
-    rows: Iterable[Iterable[str]],
-    caption: str = "",
-    show_header: bool = True,
-) -> Table:
-    """A table without lines, where what is too wide for the terminal is folded, never cut."""
-    grid = Table(*columns, box=None, pad_edge=False, caption=caption, show_header=show_header)
-    for column in grid.columns:
-        column.overflow = "fold"
+def grid(columns: Sequence[Column | str], rows: Iterable[Iterable[str]], **style: Any) -> Table:
+    """A table without lines."""
+    table = Table(*columns, box=None, pad_edge=False, **style)
     for row in rows:
-        grid.add_row(*row)
-    return grid
+        table.add_row(*row)
+    return table
+
+
+def listing(
+    columns: Sequence[Column | str], rows: Iterable[Iterable[str]], caption: str = ""
+) -> Table:
+    """A grid where what is too wide for the terminal is folded, never cut."""
+    table = grid(columns, rows, caption=caption)
+    for column in table.columns:
+        column.overflow = "fold"
+    return table
 
 
 def name_column(header: str, names: Iterable[str]) -> Column:

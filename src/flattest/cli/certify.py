@@ -24,7 +24,7 @@ import tyro
 from rich.table import Table
 
 from flattest.cli._data import DataFile, Dimension, DistributionName, Points, Seed, training_set
-from flattest.cli._options import Json, listing, output
+from flattest.cli._options import Json, grid, output
 from flattest.errors import FlattestError
 from flattest.flatness.certification import Certification, certify
 from flattest.problem.data import Estimate
@@ -103,7 +103,7 @@ def table(network: Network, found: Certification) -> Table:
         "zero-one test error": estimate(found.test_error),
         "squared test error": estimate(found.test_mse),
     }
-    return listing(("", ""), rows.items(), show_header=False)
+    return grid(("", ""), rows.items(), show_header=False)
 
 
 def settings(model: MLP) -> str:

@@ -20,7 +20,7 @@ from typing import Annotated
 import numpy as np
 import tyro
 
-from flattest.cli._options import Json, listing, output
+from flattest.cli._options import Json, grid, output
 from flattest.errors import FlattestError
 from flattest.files import read_arrays
 from flattest.flatness.interpolators import Interpolator, flattest_interpolator
@@ -43,7 +43,7 @@ def command(
         write(out, found)
     answer = summary(found)
     rows = ((name, v if isinstance(v, str) else f"{v:.12g}") for name, v in answer.items())
-    output(as_json, answer, listing(("", ""), rows, show_header=False))
+    output(as_json, answer, grid(("", ""), rows, show_header=False))
     return 0 if found.status == "optimal" else 1
 
 

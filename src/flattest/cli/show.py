@@ -26,7 +26,7 @@ from flattest.cli._options import (
     StoreFolder,
     console,
     duration,
-    listing,
+    grid,
     print_json,
     variant_name,
 )
@@ -111,7 +111,7 @@ def show(run: StoredRun) -> None:
 
 def summary(run: StoredRun) -> Table:
     columns = ("series", "shape", "first", "last", "least", "largest")
-    return listing(columns, ((name, *cells(values)) for name, values in run.series().items()))
+    return grid(columns, ((name, *cells(values)) for name, values in run.series().items()))
 
 
 def cells(values: np.ndarray) -> Iterator[str]:
