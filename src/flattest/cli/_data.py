@@ -34,9 +34,10 @@ def training_set(file: Path | None, name: str | None, n, d, seed: int | None) ->
     if name not in _SIZES:
         raise unknown("distribution", name, _SIZES)
     usual_n, usual_d = _SIZES[name]
-    spec = {"type": name, "d": usual_d if d is None else d}
     try:
-        distribution = msgspec.convert(spec, AnyDistribution)
+        distribution = msgspec.convert(
+            {"type": name, "d": usual_d if d is None else d}, AnyDistribution
+        )
     except msgspec.ValidationError as error:
         raise FlattestError(str(error)) from error
     return distribution.draw(usual_n if n is None else n, seed or 0)

@@ -106,6 +106,5 @@ def rescaled_tensors(found: Measurement) -> dict[str, np.ndarray]:
     if found.rescaled is None:
         raise FlattestError(f"There is no rescaled network to write: {'; '.join(found.notes)}.")
     if _is_module(found.rescaled):
-        state = found.rescaled.state_dict().items()
-        return {name: value.detach().numpy() for name, value in state}
+        return {n: value.detach().numpy() for n, value in found.rescaled.state_dict().items()}
     return {name: np.asarray(value) for name, value in found.rescaled.items()}

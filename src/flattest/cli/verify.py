@@ -102,13 +102,14 @@ def page_before(file: Path, entries: list[Claim]) -> str:
 
 def watched(rows: Iterable[LedgerRow], total: int) -> Iterable[LedgerRow]:
     """The rows as they come, with a bar on the error stream."""
-    columns = (
+    with Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        console=Console(stderr=True),
+        transient=True,
+    ) as progress:
         task = progress.add_task("verifying", total=total)
         for row in rows:
             progress.update(task, advance=1, description=escape(row.id))
