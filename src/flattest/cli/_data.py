@@ -20,7 +20,6 @@ DistributionName = Annotated[
 Points = Annotated[int | None, tyro.conf.arg(help="Number of points to draw.")]
 Dimension = Annotated[int | None, tyro.conf.arg(help="Input dimension to draw.")]
 Seed = Annotated[int | None, tyro.conf.arg(help="Seed of the draw; 0 by default.")]
-LossName = Annotated[str, tyro.conf.arg(metavar="NAME", help="mse, half_mse or logistic.")]
 
 # (n, d) where they are not given: the paper's, and the smallest round ones for the others.
 _SIZES = {"xor": (100, 30), "complete_xor": (120, 30), "ball": (100, 10), "circle": (20, 2)}
@@ -35,9 +34,10 @@ def training_set(file: Path | None, name: str | None, n, d, seed: int | None) ->
     if name not in _SIZES:
         raise unknown("distribution", name, _SIZES)
     usual_n, usual_d = _SIZES[name]
-    spec = {"type": name, "d": usual_d if d is None else d}
     try:
-        distribution = msgspec.convert(spec, AnyDistribution)
+        distribution = msgspec.convert(
+            {"type": name, "d": usual_d if d is None else d}, AnyDistribution
+        )
     except msgspec.ValidationError as error:
         raise FlattestError(str(error)) from error
     return distribution.draw(usual_n if n is None else n, seed or 0)

@@ -26,6 +26,7 @@ GROUPS = {
     "compare with peers": ("bench",),
 }
 KEEPING_RUNS = ("table1", "run", "judge", "sweep")
+KEPT = "; finished runs are kept, and training goes on from its last checkpoint"
 OVERVIEW = """\
 usage: flattest COMMAND [ARGUMENTS]
 
@@ -52,14 +53,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"flattest: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print(f"flattest: Interrupted{what_is_kept(arguments)}.", file=sys.stderr)
+        kept = KEPT if set(arguments[:1]) & set(KEEPING_RUNS) else ""
+        print(f"flattest: Interrupted{kept}.", file=sys.stderr)
         return 130
     except BrokenPipeError:
         # Nobody reads the rest of the output, `head` say.
         give_up_output()
         return 0
     except OSError as error:
-        if not is_of_a_stream(error):
+        # Of a stream, as on a full disk; files have a name, connections a class of their own.
+        if type(error) is not OSError or error.filename is not None:
             raise
         give_up_output()
         print(f"flattest: Cannot write the output: {error.strerror or error}.", file=sys.stderr)
@@ -77,20 +80,9 @@ def make_streams_writable() -> None:
             stream.reconfigure(errors="replace")
 
 
-def is_of_a_stream(error: OSError) -> bool:
-    """A full disk, say; files have a name, connections a class of their own."""
-    return type(error) is OSError and error.filename is None
-
-
 def give_up_output() -> None:
     """Keep Python from complaining when it flushes what could not be written."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def what_is_kept(arguments: list[str]) -> str:
-    if not set(arguments[:1]) & set(KEEPING_RUNS):
-        return ""
-    return "; finished runs are kept, and training goes on from its last checkpoint"
 
 
 def dispatch(arguments: list[str]) -> int:
@@ -109,28 +101,30 @@ def call(name: str, arguments: list[str]) -> int:
     import tyro
 
     command = load(name)
-    about = sys.modules[command.__module__].__doc__
-    return tyro.cli(
+    code = tyro.cli(
         command,
         prog=f"flattest {name}",
-        description=about,
+        description=sys.modules[command.__module__].__doc__,
         args=arguments,
         config=(tyro.conf.FlagCreatePairsOff,),
     )
+    return code or 0
 
 
 def complete(arguments: list[str]) -> int:
     """Completion needs every command's arguments, so here all are imported."""
     import tyro
 
-    every = {name: load(name) for name in commands()}
     tyro.extras.subcommand_cli_from_dict(
-        every, prog="flattest", args=arguments, config=(tyro.conf.FlagCreatePairsOff,)
+        {name: load(name) for name in commands()},
+        prog="flattest",
+        args=arguments,
+        config=(tyro.conf.FlagCreatePairsOff,),
     )
     return 0
 
 
-def load(name: str) -> Callable[..., int]:
+def load(name: str) -> Callable[..., int | None]:
     return importlib.import_module(f"flattest.cli.{name}").command
 
 

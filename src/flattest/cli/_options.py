@@ -2,13 +2,13 @@
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 import tyro
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.table import Column, Table
 
 from flattest.errors import FlattestError
@@ -54,6 +54,14 @@ def variant_name(quick: bool, full: bool) -> VariantName:
     return "full" if full else "quick"
 
 
+def output(as_json: bool, value: Any, *shown: RenderableType) -> None:
+    """Print a command's answer: the value for a program, else what is shown to people."""
+    if as_json:
+        print_json(value)
+    else:
+        console().print(*shown, sep="\n")
+
+
 def print_json(value: Any) -> None:
     text = msgspec.json.format(msgspec.json.encode(value, enc_hook=encode), indent=1)
     sys.stdout.write(text.decode() + "\n")
@@ -77,12 +85,22 @@ def console() -> Console:
     return screen if screen.is_terminal else Screen(highlight=False, width=200, soft_wrap=True)
 
 
-def listing(*columns: Column | str) -> Table:
-    """A table without lines, where what is too wide for the terminal is folded, never cut."""
-    grid = Table(*columns, box=None, pad_edge=False)
-    for column in grid.columns:
+def grid(columns: Sequence[Column | str], rows: Iterable[Iterable[str]], **style: Any) -> Table:
+    """A table without lines."""
+    table = Table(*columns, box=None, pad_edge=False, **style)
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def listing(
+    columns: Sequence[Column | str], rows: Iterable[Iterable[str]], caption: str = ""
+) -> Table:
+    """A grid where what is too wide for the terminal is folded, never cut."""
+    table = grid(columns, rows, caption=caption)
+    for column in table.columns:
         column.overflow = "fold"
-    return grid
+    return table
 
 
 def name_column(header: str, names: Iterable[str]) -> Column:

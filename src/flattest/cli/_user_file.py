@@ -21,8 +21,7 @@ def load(reference: str) -> Callable[..., Any]:
         raise FlattestError(f"Say FILE.py:FUNCTION, as in my_lab.py:setup, not {reference!r}.")
     if not path.is_file():
         raise FlattestError(f"There is no file {path}.")
-    module = run(lambda: imported(path), f"Importing {path}")
-    function = getattr(module, name, None)
+    function = getattr(run(lambda: imported(path), f"Importing {path}"), name, None)
     if not callable(function):
         raise FlattestError(f"{path} defines no function {name!r}.")
     return function

@@ -19,13 +19,16 @@ import tyro
 import flattest
 from flattest.errors import FlattestError, unknown
 
-Names = Annotated[
-    tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="NAME", help="Which; all if none.")
-]
 SCRIPTS = Path(flattest.__file__).parents[2] / "benchmarks"
 
 
-def command(names: Names = ()) -> int:
+def command(
+    names: Annotated[
+        tuple[str, ...],
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="NAME", help="Which; all if none."),
+    ] = (),
+) -> int:
     found = {path.stem: path for path in sorted(SCRIPTS.glob("*.py"))}
     if not found:
         raise FlattestError("The benchmarks are part of the source tree; run this in a checkout.")

@@ -15,59 +15,50 @@ Examples:
     flattest certify params.safetensors --distribution xor --n 100 --d 30 --norm sim_ln
 """
 
-from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 import tyro
 from rich.table import Table
 
 from flattest.cli._data import DataFile, Dimension, DistributionName, Points, Seed, training_set
-from flattest.cli._options import Json, console, print_json
+from flattest.cli._options import Json, grid, output
 from flattest.errors import FlattestError
+from flattest.flatness.certification import Certification, certify
 from flattest.problem.data import Estimate
 from flattest.problem.losses import MSE, Loss
 from flattest.problem.losses import loss as resolve_loss
 from flattest.problem.models import MLP, Params
 from flattest.problem.networks import Network, is_network, load_network, load_params, model_of
 
-if TYPE_CHECKING:
-    from flattest.flatness.certification import Certification
-
-File = Annotated[
-    Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE", help="Parameters as safetensors.")
-]
-OwnLoss = Annotated[
-    str | None, tyro.conf.arg(metavar="NAME", help="Its loss; the file's own or mse by default.")
-]
-ActivationName = Annotated[
-    str | None, tyro.conf.arg(metavar="NAME", help="σ of a file from elsewhere; relu by default.")
-]
-Norm = Annotated[
-    Literal["sim_ln"] | None, tyro.conf.arg(help="Normalization of a file from elsewhere.")
-]
-Epsilon = Annotated[
-    float | None, tyro.conf.arg(help="Sim-LN's ε of a file from elsewhere; 1e-5 by default.")
-]
-
 
 def command(
-    file: File,
+    file: Annotated[
+        Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE", help="Parameters as safetensors.")
+    ],
     data: DataFile = None,
     distribution: DistributionName = None,
     n: Points = None,
     d: Dimension = None,
     seed: Seed = None,
-    loss: OwnLoss = None,
-    activation: ActivationName = None,
-    norm: Norm = None,
-    epsilon: Epsilon = None,
+    loss: Annotated[
+        str | None,
+        tyro.conf.arg(metavar="NAME", help="Its loss; the file's own or mse by default."),
+    ] = None,
+    activation: Annotated[
+        str | None,
+        tyro.conf.arg(metavar="NAME", help="σ of a file from elsewhere; relu by default."),
+    ] = None,
+    norm: Annotated[
+        Literal["sim_ln"] | None, tyro.conf.arg(help="Normalization of a file from elsewhere.")
+    ] = None,
+    epsilon: Annotated[
+        float | None, tyro.conf.arg(help="Sim-LN's ε of a file from elsewhere; 1e-5 by default.")
+    ] = None,
     as_json: Json = False,
 ) -> int:
-    from flattest.flatness.certification import certify
-
     if data is None and distribution is None:
         if any(option is not None for option in (n, d, seed, loss, activation, norm, epsilon)):
             raise FlattestError("Other options need --data or --distribution.")
@@ -77,10 +68,7 @@ def command(
         training = training_set(data, distribution, n, d, seed)
         network = Network(model, params, training, resolve_loss(loss) if loss else usual)
     found = certify(network.model, network.params, network.data, network.loss)
-    if as_json:
-        print_json(asdict(found) | {"flattest": found.flattest})
-    else:
-        console().print(table(network, found))
+    output(as_json, asdict(found) | {"flattest": found.flattest}, table(network, found))
     return 0 if found.flattest else 1
 
 
@@ -100,11 +88,10 @@ def read(
     return model, params, MSE()
 
 
-def table(network: Network, found: "Certification") -> Table:
-    grid = Table(box=None, show_header=False, pad_edge=False)
+def table(network: Network, found: Certification) -> Table:
     bound = found.bound
     rows = {
-        "network": ", ".join(f"{name} {value}" for name, value in settings(network.model)),
+        "network": settings(network.model),
         "interpolation error": f"{found.interpolation_error:.3g}",
         "interpolates": "yes" if found.interpolates else "no, so the bound need not hold",
         "has a Hessian": "yes" if found.differentiable else "no, a unit is at its kink on an input",
@@ -116,17 +103,17 @@ def table(network: Network, found: "Certification") -> Table:
         "zero-one test error": estimate(found.test_error),
         "squared test error": estimate(found.test_mse),
     }
-    for name, value in rows.items():
-        grid.add_row(name, value)
-    return grid
+    return grid(("", ""), rows.items(), show_header=False)
 
 
-def settings(model: MLP) -> Iterator[tuple[str, Any]]:
+def settings(model: MLP) -> str:
     """The architecture: its width and depth, and whatever is not as usual."""
-    for field in msgspec.structs.fields(model):
-        value = getattr(model, field.name)
-        if field.name in ("width", "depth") or value != field.default:
-            yield field.name, value
+    usual = {f.name: f.default for f in msgspec.structs.fields(model)}
+    return ", ".join(
+        f"{name} {value}"
+        for name, value in msgspec.structs.asdict(model).items()
+        if name in ("width", "depth") or value != usual[name]
+    )
 
 
 def near_one(ratio: float) -> str:

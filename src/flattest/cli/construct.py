@@ -14,6 +14,7 @@ Examples:
 
 import inspect
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,7 +24,6 @@ from flattest.cli._data import (
     DataFile,
     Dimension,
     DistributionName,
-    LossName,
     Points,
     Seed,
     training_set,
@@ -34,32 +34,33 @@ from flattest.experiments.registry import papers
 from flattest.problem.losses import loss as resolve_loss
 from flattest.problem.networks import Network, save_network
 
-Name = Annotated[
-    str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME", help="Which construction.")
-]
-Output = Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="FILE", help="Where to write it.")]
-Depth = Annotated[int | None, tyro.conf.arg(help="Layers D (memorizer).")]
-Width = Annotated[int | None, tyro.conf.arg(help="Neurons per layer; by default the fewest.")]
-Epsilon = Annotated[float | None, tyro.conf.arg(help="Sim-LN's ε, or the tilt ε of no-bias-xor.")]
-Coordinates = Annotated[
-    int | None, tyro.conf.arg(help="How many coordinates the label depends on (head-generalizer).")
-]
 _DATA = {"sim-bn-optimum": "complete_xor", "circle-generalizer": "circle"}
 
 
 def command(
-    name: Name,
-    output: Output,
+    name: Annotated[
+        str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME", help="Which construction.")
+    ],
+    output: Annotated[
+        Path, tyro.conf.arg(aliases=["-o"], metavar="FILE", help="Where to write it.")
+    ],
     data: DataFile = None,
     distribution: DistributionName = None,
     n: Points = None,
     d: Dimension = None,
     seed: Seed = None,
-    loss: LossName = "mse",
-    depth: Depth = None,
-    width: Width = None,
-    epsilon: Epsilon = None,
-    s: Coordinates = None,
+    loss: Annotated[str, tyro.conf.arg(metavar="NAME", help="mse, half_mse or logistic.")] = "mse",
+    depth: Annotated[int | None, tyro.conf.arg(help="Layers D (memorizer).")] = None,
+    width: Annotated[
+        int | None, tyro.conf.arg(help="Neurons per layer; by default the fewest.")
+    ] = None,
+    epsilon: Annotated[
+        float | None, tyro.conf.arg(help="Sim-LN's ε, or the tilt ε of no-bias-xor.")
+    ] = None,
+    s: Annotated[
+        int | None,
+        tyro.conf.arg(help="How many coordinates the label depends on (head-generalizer)."),
+    ] = None,
 ) -> int:
     build = construction(name)
     options = accepted(name, build, depth=depth, width=width, epsilon=epsilon, s=s)
@@ -74,9 +75,8 @@ def command(
 
 def construction(name: str) -> Callable[..., Any]:
     """The construction of that name, whichever paper it is from."""
-    found: dict[str, Callable[..., Any]] = {}
-    for paper in papers().values():
-        found |= getattr(paper.module("constructions"), "CONSTRUCTIONS", {})
+    modules = [paper.module("constructions") for paper in papers().values()]
+    found = dict(chain(*(getattr(m, "CONSTRUCTIONS", {}).items() for m in modules)))
     if name not in found:
         raise unknown("construction", name, found)
     return found[name]

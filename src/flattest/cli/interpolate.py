@@ -15,43 +15,35 @@ Examples:
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import numpy as np
 import tyro
-from rich.table import Table
 
-from flattest.cli._options import Json, console, print_json
+from flattest.cli._options import Json, grid, output
 from flattest.errors import FlattestError
 from flattest.files import read_arrays
-
-if TYPE_CHECKING:
-    from flattest.flatness.interpolators import Interpolator
-
-File = Annotated[
-    Path,
-    tyro.conf.Positional,
-    tyro.conf.arg(metavar="FILE.npz", help="Arrays features (n, m), y (n,) and maybe weights."),
-]
-Exponent = Annotated[float, tyro.conf.arg(help="p in [1, 2].")]
-Out = Annotated[
-    Path | None, tyro.conf.arg(metavar="FILE.npz", help="Write a and its dual to this file.")
-]
+from flattest.flatness.interpolators import Interpolator, flattest_interpolator
 
 
-def command(file: File, p: Exponent, out: Out = None, as_json: Json = False) -> int:
-    from flattest.flatness.interpolators import flattest_interpolator
-
+def command(
+    file: Annotated[
+        Path,
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="FILE.npz", help="Arrays features (n, m), y (n,) and maybe weights."),
+    ],
+    p: Annotated[float, tyro.conf.arg(help="p in [1, 2].")],
+    out: Annotated[
+        Path | None, tyro.conf.arg(metavar="FILE.npz", help="Write a and its dual to this file.")
+    ] = None,
+    as_json: Json = False,
+) -> int:
     found = flattest_interpolator(**arrays(file), p=p)
     if out is not None:
         write(out, found)
-    if as_json:
-        print_json(summary(found))
-    else:
-        grid = Table(box=None, show_header=False, pad_edge=False)
-        for name, value in summary(found).items():
-            grid.add_row(name, value if isinstance(value, str) else f"{value:.12g}")
-        console().print(grid)
+    answer = summary(found)
+    rows = ((name, v if isinstance(v, str) else f"{v:.12g}") for name, v in answer.items())
+    output(as_json, answer, grid(("", ""), rows, show_header=False))
     return 0 if found.status == "optimal" else 1
 
 
@@ -65,14 +57,14 @@ def arrays(file: Path) -> dict[str, np.ndarray]:
     return found
 
 
-def write(out: Path, found: "Interpolator") -> None:
+def write(out: Path, found: Interpolator) -> None:
     try:
         np.savez(out, a=found.a, dual=found.dual)
     except OSError as error:
         raise FlattestError(f"Cannot write to {out}: {error.strerror}.") from error
 
 
-def summary(found: "Interpolator") -> dict[str, str | float]:
+def summary(found: Interpolator) -> dict[str, str | float]:
     return {
         "status": found.status,
         "message": found.message,

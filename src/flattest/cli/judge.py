@@ -11,7 +11,7 @@ Examples:
     flattest judge my_lab.py:setup --json
 """
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import tyro
 from rich.markup import escape
@@ -23,50 +23,38 @@ from flattest.cli._options import (
     Scheduler,
     StoreFolder,
     Workers,
-    console,
     mark,
-    print_json,
+    output,
 )
 from flattest.cli._user_file import file_of, load, run
 from flattest.errors import FlattestError
+from flattest.lab.scenario import Answer, Finding, ask
+from flattest.lab.setup import Setup
 from flattest.runs.store import Store
-
-if TYPE_CHECKING:
-    from flattest.lab.scenario import Answer, Finding
-    from flattest.lab.setup import Setup
-
-Reference = Annotated[
-    str, tyro.conf.Positional, tyro.conf.arg(metavar="FILE.py:FUNCTION", help="Your setup.")
-]
 
 
 def command(
-    reference: Reference,
+    reference: Annotated[
+        str, tyro.conf.Positional, tyro.conf.arg(metavar="FILE.py:FUNCTION", help="Your setup.")
+    ],
     workers: Workers = None,
     scheduler: Scheduler = None,
     folder: StoreFolder = DEFAULT_STORE,
     as_json: Json = False,
 ) -> int:
-    from flattest.lab.scenario import ask
-
     found = ask(read_setup(reference), Store.create(folder), workers, scheduler, file_of(reference))
-    if as_json:
-        print_json(found)
-    else:
-        console().print(table(found))
+    output(as_json, found, table(found))
     return 1 if found.scenario == "undetermined" else 0
 
 
-def read_setup(reference: str) -> "Setup":
-    from flattest.lab.setup import Setup
-
+def read_setup(reference: str) -> Setup:
     setup = run(load(reference), reference)
     if not isinstance(setup, Setup):
         raise FlattestError(f"{reference} returned a {type(setup).__name__}, not a ft.Setup.")
     return setup
 
 
-def table(found: "Answer") -> Table:
+def table(found: Answer) -> Table:
     shown = Table(
         title=escape(f"{found.setup}: {found.scenario}"), show_header=False, show_lines=True
     )
@@ -77,5 +65,5 @@ def table(found: "Answer") -> Table:
     return shown
 
 
-def cell(finding: "Finding") -> str:
+def cell(finding: Finding) -> str:
     return f"{mark(finding.holds)}  {escape(finding.sentence)}"

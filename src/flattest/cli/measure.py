@@ -21,52 +21,45 @@ from typing import Annotated, Any
 
 import numpy as np
 import tyro
+from rich.markup import escape
 
 from flattest.cli import _user_file
-from flattest.cli._options import Json, console, print_json
+from flattest.cli._options import Json, output
 from flattest.errors import FlattestError
 from flattest.files import read_arrays, write_tensors
 from flattest.flatness.measurement import Measurement
 from flattest.problem.networks import load_network, load_params
 
-Checkpoint = Annotated[
-    Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE", help="Parameters as safetensors.")
-]
-Build = Annotated[
-    str | None,
-    tyro.conf.arg(
-        name="model", metavar="FILE.py:FUNCTION", help="A function that builds the network."
-    ),
-]
-DataFile = Annotated[
-    Path | None, tyro.conf.arg(metavar="FILE.npz", help="Arrays x and y, one sample per row.")
-]
-LossName = Annotated[
-    str | None,
-    tyro.conf.arg(metavar="NAME", help="mse (the default), half_mse, logistic or cross_entropy."),
-]
-Out = Annotated[
-    Path | None,
-    tyro.conf.arg(metavar="FILE", help="Where to write the flattest rescaled parameters."),
-]
-
 
 def command(
-    checkpoint: Checkpoint,
-    build: Build = None,
-    data: DataFile = None,
-    loss: LossName = None,
-    out: Out = None,
+    checkpoint: Annotated[
+        Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE", help="Parameters as safetensors.")
+    ],
+    build: Annotated[
+        str | None,
+        tyro.conf.arg(
+            name="model", metavar="FILE.py:FUNCTION", help="A function that builds the network."
+        ),
+    ] = None,
+    data: Annotated[
+        Path | None, tyro.conf.arg(metavar="FILE.npz", help="Arrays x and y, one sample per row.")
+    ] = None,
+    loss: Annotated[
+        str | None,
+        tyro.conf.arg(
+            metavar="NAME", help="mse (the default), half_mse, logistic or cross_entropy."
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        tyro.conf.arg(metavar="FILE", help="Where to write the flattest rescaled parameters."),
+    ] = None,
     as_json: Json = False,
-) -> int:
+) -> None:
     found = measured(checkpoint, build, data, loss)
     if out is not None:
         write_tensors(out, rescaled_tensors(found))
-    if as_json:
-        print_json(found.as_dict())
-    else:
-        console().print(str(found), markup=False)
-    return 0
+    output(as_json, found.as_dict(), escape(str(found)))
 
 
 def measured(
@@ -113,6 +106,5 @@ def rescaled_tensors(found: Measurement) -> dict[str, np.ndarray]:
     if found.rescaled is None:
         raise FlattestError(f"There is no rescaled network to write: {'; '.join(found.notes)}.")
     if _is_module(found.rescaled):
-        state = found.rescaled.state_dict().items()
-        return {name: value.detach().numpy() for name, value in state}
+        return {n: value.detach().numpy() for n, value in found.rescaled.state_dict().items()}
     return {name: np.asarray(value) for name, value in found.rescaled.items()}

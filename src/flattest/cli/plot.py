@@ -26,10 +26,6 @@ from flattest.experiments.registry import figures, matching
 from flattest.runs.results import how_to_run, results
 from flattest.runs.store import Store
 
-Out = Annotated[
-    Path, tyro.conf.arg(metavar="DIR", help="Where the figures go, a folder per paper.")
-]
-
 
 def command(
     patterns: Patterns,
@@ -37,7 +33,9 @@ def command(
     full: Full = False,
     seeds: Seeds = None,
     folder: StoreFolder = DEFAULT_STORE,
-    out: Out = Path("out/figures"),
+    out: Annotated[
+        Path, tyro.conf.arg(metavar="DIR", help="Where the figures go, a folder per paper.")
+    ] = Path("out/figures"),
 ) -> int:
     from flattest.report.figure import save
 

@@ -15,9 +15,8 @@ from flattest.cli._options import DEFAULT_STORE, Page, StoreFolder, console
 from flattest.runs.store import Store
 
 
-def command(folder: StoreFolder = DEFAULT_STORE, page: Page = Path("out/report.html")) -> int:
+def command(folder: StoreFolder = DEFAULT_STORE, page: Page = Path("out/report.html")) -> None:
     from flattest.report.document import write_page
 
     write_page(Store.open(folder), page)
     console().print(f"The page: {page.absolute().as_uri()}")
-    return 0

@@ -27,9 +27,8 @@ from flattest.cli._options import (
     Seeds,
     StoreFolder,
     Workers,
-    console,
     mark,
-    print_json,
+    output,
     variant_name,
 )
 from flattest.errors import FlattestError
@@ -54,10 +53,7 @@ def command(
     chosen = selected(patterns)
     store = Store.create(folder)
     assessments = run_experiments(chosen, variant, store, seeds, workers, scheduler)
-    if as_json:
-        print_json(assessments)
-    else:
-        console().print("\n\n".join(map(text, assessments)))
+    output(as_json, assessments, "\n\n".join(map(text, assessments)))
     return 0 if all(assessment.met for assessment in assessments) else 1
 
 

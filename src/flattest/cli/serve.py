@@ -17,14 +17,16 @@ import tyro
 
 from flattest.cli._options import DEFAULT_STORE, StoreFolder, console
 
-Port = Annotated[int, tyro.conf.arg(help="The port to listen on; 0 for any that is free.")]
 
-
-def command(folder: StoreFolder = DEFAULT_STORE, port: Port = 8421) -> int:
+def command(
+    folder: StoreFolder = DEFAULT_STORE,
+    port: Annotated[
+        int, tyro.conf.arg(help="The port to listen on; 0 for any that is free.")
+    ] = 8421,
+) -> None:
     from flattest.report.server import serving
 
     with serving(folder, port) as server:
         console().print(f"The page: {server.address} (Ctrl-C ends it)")
         with contextlib.suppress(KeyboardInterrupt):
             threading.Event().wait()
-    return 0

@@ -10,6 +10,7 @@ Examples:
     flattest show fig4b@0 --json     with all values of the series
 """
 
+from collections.abc import Iterator
 from typing import Annotated
 
 import msgspec
@@ -25,6 +26,7 @@ from flattest.cli._options import (
     StoreFolder,
     console,
     duration,
+    grid,
     print_json,
     variant_name,
 )
@@ -33,23 +35,23 @@ from flattest.experiments.registry import experiment
 from flattest.runs.folder import StoredRun
 from flattest.runs.store import Store
 
-RunName = Annotated[
-    str,
-    tyro.conf.Positional,
-    tyro.conf.arg(metavar="RUN", help="The beginning of a key, or EXPERIMENT@SEED."),
-]
-
 
 def command(
-    run: RunName, full: Full = False, folder: StoreFolder = DEFAULT_STORE, as_json: Json = False
-) -> int:
+    run: Annotated[
+        str,
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="RUN", help="The beginning of a key, or EXPERIMENT@SEED."),
+    ],
+    full: Full = False,
+    folder: StoreFolder = DEFAULT_STORE,
+    as_json: Json = False,
+) -> None:
     store = Store.open(folder)
     found = (named(store, run, full) if "@" in run else store.find(run)).examined()
     if as_json:
         print_json(everything(found))
     else:
         show(found)
-    return 0
 
 
 def named(store: Store, name: str, full: bool) -> StoredRun:
@@ -99,22 +101,22 @@ def show(run: StoredRun) -> None:
     screen.print(f"{duration(run.seconds)}, step {run.step}, in {run.folder}", markup=False)
     screen.print_json(data=run.task())
     if run.started:
-        made = {"notes": run.notes(), "provenance": msgspec.to_builtins(run.provenance())}
-        screen.print_json(data=made)
+        screen.print_json(
+            data={"notes": run.notes(), "provenance": msgspec.to_builtins(run.provenance())}
+        )
     screen.print(summary(run))
     epochs = ", ".join(str(checkpoint.epoch) for checkpoint in run.checkpoints())
     screen.print(f"parameters kept at epochs: {epochs or 'none'}")
 
 
 def summary(run: StoredRun) -> Table:
-    grid = Table("series", "shape", "first", "last", "least", "largest", box=None, pad_edge=False)
-    for name, values in run.series().items():
-        shape = "×".join(map(str, values.shape)) or "1"
+    columns = ("series", "shape", "first", "last", "least", "largest")
+    return grid(columns, ((name, *cells(values)) for name, values in run.series().items()))
+
+
+def cells(values: np.ndarray) -> Iterator[str]:
+    yield "×".join(map(str, values.shape)) or "1"
+    if not np.isnan(values).all():
         flat = values.ravel()
-        numbers = (flat[0], flat[-1], np.nanmin(flat), np.nanmax(flat)) if some(flat) else ()
-        grid.add_row(name, shape, *(f"{number:.6g}" for number in numbers))
-    return grid
-
-
-def some(values: np.ndarray) -> bool:
-    return values.size > 0 and not np.isnan(values).all()
+        numbers = (flat[0], flat[-1], np.nanmin(flat), np.nanmax(flat))
+        yield from (f"{number:.6g}" for number in numbers)

@@ -17,11 +17,10 @@ from flattest.cli._options import (
     Json,
     Patterns,
     StoreFolder,
-    console,
     duration,
     listing,
     name_column,
-    print_json,
+    output,
 )
 from flattest.runs.folder import StoredRun
 from flattest.runs.results import find_runs
@@ -41,25 +40,27 @@ COLOURS = {
 
 def command(
     patterns: Patterns = (), folder: StoreFolder = DEFAULT_STORE, as_json: Json = False
-) -> int:
+) -> None:
     store = Store.open(folder)
     runs = find_runs(store, patterns) if patterns else store.runs()
-    if as_json:
-        print_json(runs)
-    else:
-        console().print(table(runs))
-    return 0
+    output(as_json, runs, table(runs))
 
 
 def table(runs: list[StoredRun]) -> Table:
     keys = name_column("run", (run.key[:10] for run in runs))
-    grid = listing(keys, "experiment", "seed", "status", "done", "time", "")
-    for run in runs:
-        # A status that is not ours was written by another version.
-        status = f"[{COLOURS.get(run.status, 'red')}]{escape(run.status)}[/]"
-        done = f"{100 * run.progress:.0f} %"
-        row = (run.key[:10], escape(run.label), str(run.seed), status, done, duration(run.seconds))
-        grid.add_row(*row, escape(run.sentence))
+    rows = (
+        (
+            run.key[:10],
+            escape(run.label),
+            str(run.seed),
+            # A status that is not ours was written by another version.
+            f"[{COLOURS.get(run.status, 'red')}]{escape(run.status)}[/]",
+            f"{100 * run.progress:.0f} %",
+            duration(run.seconds),
+            escape(run.sentence),
+        )
+        for run in runs
+    )
     counts = Counter(run.status for run in runs)
-    grid.caption = ", ".join(f"{n} {status}" for status, n in counts.items()) or "no runs"
-    return grid
+    caption = ", ".join(f"{n} {status}" for status, n in counts.items()) or "no runs"
+    return listing((keys, "experiment", "seed", "status", "done", "time", ""), rows, caption)

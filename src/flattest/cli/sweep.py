@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Annotated
 
 import tyro
+from rich.markup import escape
 
 from flattest.cli._options import (
     DEFAULT_STORE,
@@ -23,36 +24,32 @@ from flattest.cli._options import (
     Scheduler,
     StoreFolder,
     Workers,
-    console,
-    print_json,
+    output,
 )
 from flattest.cli._user_file import file_of
 from flattest.cli.judge import read_setup
 from flattest.errors import FlattestError
 from flattest.runs.store import Store
 
-References = Annotated[
-    tuple[str, ...],
-    tyro.conf.Positional,
-    tyro.conf.arg(metavar="FILE.py:FUNCTION", help="Setups, one diagram each."),
-]
-Over = Annotated[
-    tuple[str, ...],
-    tyro.conf.UseAppendAction,
-    tyro.conf.arg(metavar="SETTING=RANGE", help="Give it twice: across, then up."),
-]
-Seeds = Annotated[int, tyro.conf.arg(metavar="N", help="Runs of each point of the grid.")]
-Out = Annotated[Path, tyro.conf.arg(metavar="DIR", help="Where the diagrams go.")]
-
 
 def command(
-    references: References,
-    over: Over = (),
-    seeds: Seeds = 3,
+    references: Annotated[
+        tuple[str, ...],
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="FILE.py:FUNCTION", help="Setups, one diagram each."),
+    ],
+    over: Annotated[
+        tuple[str, ...],
+        tyro.conf.UseAppendAction,
+        tyro.conf.arg(metavar="SETTING=RANGE", help="Give it twice: across, then up."),
+    ] = (),
+    seeds: Annotated[int, tyro.conf.arg(metavar="N", help="Runs of each point of the grid.")] = 3,
     workers: Workers = None,
     scheduler: Scheduler = None,
     folder: StoreFolder = DEFAULT_STORE,
-    out: Out = Path("out/figures/sweep"),
+    out: Annotated[Path, tyro.conf.arg(metavar="DIR", help="Where the diagrams go.")] = Path(
+        "out/figures/sweep"
+    ),
     as_json: Json = False,
 ) -> int:
     from flattest.lab import sweep
@@ -72,13 +69,8 @@ def command(
     name = "-".join(dict.fromkeys(d.setup for d in diagrams))
     paths = save(phase_diagrams(diagrams), out, f"{name}-{x.setting}-{y.setting}")
     missing = sum(diagram.missing for diagram in diagrams)
-    if as_json:
-        print_json(diagrams)
-    else:
-        lines = [*map(str, paths), *([_incomplete(missing)] if missing else [])]
-        console().print("\n".join(lines), markup=False)
+    lines = [escape(str(path)) for path in paths]
+    if missing:
+        lines.append(f"{missing} runs have no result; `flattest status 'sweep/*'` says why.")
+    output(as_json, diagrams, *lines)
     return 1 if missing else 0
-
-
-def _incomplete(missing: int) -> str:
-    return f"{missing} runs have no result; `flattest status 'sweep/*'` says why."

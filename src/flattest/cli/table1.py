@@ -24,8 +24,7 @@ from flattest.cli._options import (
     Scheduler,
     StoreFolder,
     Workers,
-    console,
-    print_json,
+    output,
     variant_name,
 )
 from flattest.cli.judge import cell
@@ -51,15 +50,14 @@ def command(
     run_experiments(every, variant, store, None, workers, scheduler)
     answers = [answer(getattr(row, variant), roles(row), variant, store) for row in rows]
     write_page(store, page)
-    if as_json:
-        print_json(answers)
-    else:
-        console().print(table(answers))
-        console().print(
-            "A certified least is that of the problem in its cell: the searches of the first column"
-            " are on smaller ones."
-        )
-        console().print(f"The page with the curves: {page.absolute().as_uri()}")
+    output(
+        as_json,
+        answers,
+        table(answers),
+        "A certified least is that of the problem in its cell: the searches of the first column"
+        " are on smaller ones.",
+        f"The page with the curves: {page.absolute().as_uri()}",
+    )
     return 0 if all(map(as_printed, rows, answers)) else 1
 
 
@@ -68,13 +66,9 @@ def as_printed(row: Architecture, found: Answer) -> bool:
     return (found.flattest_generalize.holds, found.algorithm_generalizes.holds) == row.paper
 
 
-def table(answers: "list[Answer]") -> Table:
-
-    shown = Table(title="Table 1 of wen2023, computed", show_lines=True)
-    shown.add_column("Architecture")
-    shown.add_column("All flattest minimizers generalize")
-    shown.add_column("1-SAM generalizes")
-    shown.add_column("")
+def table(answers: list[Answer]) -> Table:
+    columns = ("Architecture", "All flattest minimizers generalize", "1-SAM generalizes", "")
+    shown = Table(*columns, title="Table 1 of wen2023, computed", show_lines=True)
     for row, found in zip(ARCHITECTURES.values(), answers, strict=True):
         shown.add_row(
             f"{row.title}\n[dim]{row.theorem}[/]",

@@ -31,11 +31,10 @@ from flattest.cli._options import (
     Json,
     StoreFolder,
     Workers,
-    console,
     listing,
     mark,
     name_column,
-    print_json,
+    output,
 )
 from flattest.errors import FlattestError
 from flattest.files import write_bytes
@@ -45,48 +44,47 @@ from flattest.ledger.page import cells, lines, renewed
 from flattest.ledger.verify import LedgerRow, verify
 from flattest.runs.store import Store
 
-Pattern = Annotated[
-    str,
-    tyro.conf.Positional,
-    tyro.conf.arg(metavar="PATTERN", help="Part of a name, or a pattern such as '*lemma-a*'."),
-]
-Listing = Annotated[bool, tyro.conf.arg(name="list", help="Name the claims, check nothing.")]
-Fast = Annotated[bool, tyro.conf.arg(help="Leave out the entries that take minutes.")]
-Write = Annotated[
-    Path | None,
-    tyro.conf.arg(
-        metavar="FILE",
-        help="Also write the ledger as a Markdown page; what is not checked keeps its row there.",
-    ),
-]
+# What --list says of a claim; the table has the first five.
+FIELDS = ("id", "evidence", "cost", "expected", "statement", "source", "experiments")
 
 
 def command(
-    pattern: Pattern = "*",
-    listing: Listing = False,
-    fast: Fast = False,
-    write: Write = None,
+    pattern: Annotated[
+        str,
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="PATTERN", help="Part of a name, or a pattern such as '*lemma-a*'."),
+    ] = "*",
+    only_list: Annotated[
+        bool, tyro.conf.arg(name="list", help="Name the claims, check nothing.")
+    ] = False,
+    fast: Annotated[bool, tyro.conf.arg(help="Leave out the entries that take minutes.")] = False,
+    write: Annotated[
+        Path | None,
+        tyro.conf.arg(
+            metavar="FILE",
+            help="Also write the ledger as a Markdown page;"
+            " what is not checked keeps its row there.",
+        ),
+    ] = None,
     workers: Workers = None,
     folder: StoreFolder = DEFAULT_STORE,
     as_json: Json = False,
 ) -> int:
     entries = ledger(pattern, "fast" if fast else "full")
     written = page_before(write, entries) if write else ""
-    if listing:
-        return show_list(entries, as_json)
+    if only_list:
+        described = [{name: getattr(entry, name) for name in FIELDS} for entry in entries]
+        output(as_json, described, list_table(entries))
+        return 0
     store = Store.create(folder)
     found = {row.id: row for row in watched(verify(entries, store, workers), len(entries))}
     rows = [found[entry.id] for entry in entries]
-    if as_json:
-        print_json(rows)
-    else:
-        wrong = [f"{r.id}: {r.note} Expected: {r.expected}." for r in rows if not r.as_expected]
-        console().print(table(rows), *map(escape, wrong), sep="\n")
+    wrong = [f"{r.id}: {r.note} Expected: {r.expected}." for r in rows if not r.as_expected]
+    output(as_json, rows, table(rows), *map(escape, wrong))
     save(rows, store.root)
     if write:
-        ids = [entry.id for entry in ledger()]
-        write_bytes(write, renewed(written, rows, ids).encode())
-    return 0 if all(row.as_expected for row in rows) else 1
+        write_bytes(write, renewed(written, rows, [entry.id for entry in ledger()]).encode())
+    return 1 if wrong else 0
 
 
 def page_before(file: Path, entries: list[Claim]) -> str:
@@ -104,38 +102,37 @@ def page_before(file: Path, entries: list[Claim]) -> str:
 
 def watched(rows: Iterable[LedgerRow], total: int) -> Iterable[LedgerRow]:
     """The rows as they come, with a bar on the error stream."""
-    columns = (
+    with Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        console=Console(stderr=True),
+        transient=True,
+    ) as progress:
         task = progress.add_task("verifying", total=total)
         for row in rows:
             progress.update(task, advance=1, description=escape(row.id))
             yield row
 
 
-def show_list(entries: list[Claim], as_json: bool) -> int:
-    fields = ("id", "evidence", "cost", "expected", "statement", "source", "experiments")
-    if as_json:
-        print_json([{name: getattr(entry, name) for name in fields} for entry in entries])
-        return 0
+def list_table(entries: list[Claim]) -> Table:
     names = name_column("claim", (entry.id for entry in entries))
-    grid = listing(names, *fields[1:5])
-    for entry in entries:
-        grid.add_row(*(escape(getattr(entry, name)) for name in fields[:5]))
-    console().print(grid)
-    return 0
+    rows = ((escape(getattr(entry, name)) for name in FIELDS[:5]) for entry in entries)
+    return listing((names, *FIELDS[1:5]), rows)
 
 
 def table(rows: list[LedgerRow]) -> Table:
     names = name_column("claim", (row.id for row in rows))
-    grid = listing("", names, "status", "value", "bound", "tolerance")
-    for row in rows:
-        status = row.status if row.as_expected else f"[red]{row.status}[/]"
-        grid.add_row(mark(row.as_expected), row.id, status, *map(escape, cells(row.verdict)))
+    shown = (
+        (
+            mark(row.as_expected),
+            row.id,
+            row.status if row.as_expected else f"[red]{row.status}[/]",
+            *map(escape, cells(row.verdict)),
+        )
+        for row in rows
+    )
     wrong = sum(not row.as_expected for row in rows)
-    grid.caption = f"{len(rows)} claims, {wrong} not as expected"
-    return grid
+    caption = f"{len(rows)} claims, {wrong} not as expected"
+    return listing(("", names, "status", "value", "bound", "tolerance"), shown, caption)

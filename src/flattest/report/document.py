@@ -82,5 +82,4 @@ def _packed(data: bytes) -> str:
 
 
 def _asset(name: str) -> str:
-    found = resources.files("flattest.report").joinpath("page", name)
-    return found.read_text(encoding="utf-8")
+    return resources.files("flattest.report").joinpath("page", name).read_text(encoding="utf-8")

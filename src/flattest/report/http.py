@@ -92,8 +92,7 @@ class Connection(BaseHTTPRequestHandler):
         tag = f"ETag: {found.tag}"
         if self.headers.get("If-None-Match") == found.tag:
             return self._send(HTTPStatus.NOT_MODIFIED, b"", tag)
-        length = f"Content-Length: {len(found.body)}"
-        return self._send(HTTPStatus.OK, found.body, tag, length, f"Content-Type: {found.kind}")
+        return self._send(HTTPStatus.OK, found.body, tag, f"Content-Type: {found.kind}")
 
     def send_error(self, code: int, message: Any = None, explain: Any = None) -> None:
         """What the standard library answers to what is not a request."""
@@ -102,11 +101,11 @@ class Connection(BaseHTTPRequestHandler):
 
     def _refuse(self, status: HTTPStatus, *fields: str) -> None:
         body = f"{status.phrase}\n".encode()
-        length = f"Content-Length: {len(body)}"
-        self._send(status, body, length, "Content-Type: text/plain; charset=utf-8", *fields)
+        self._send(status, body, "Content-Type: text/plain; charset=utf-8", *fields)
 
     def _send(self, status: HTTPStatus, body: bytes, *fields: str) -> None:
         """To HEAD the head alone: a reader would take a body for the start of the next answer."""
+        length = () if status is HTTPStatus.NOT_MODIFIED else (f"Content-Length: {len(body)}",)
         lines = (
             f"HTTP/1.1 {status.value} {status.phrase}",
             "Server: flattest",
@@ -115,6 +114,7 @@ class Connection(BaseHTTPRequestHandler):
             "Referrer-Policy: no-referrer",
             "Cross-Origin-Resource-Policy: same-origin",
             "Cache-Control: no-cache",
+            *length,
             *fields,
         )
         self.wfile.write(("\r\n".join(lines) + "\r\n\r\n").encode("latin-1"))
@@ -141,10 +141,7 @@ class Server(socketserver.ThreadingTCPServer):
                 f"Cannot listen on port {port}: {error.strerror}; choose another with --port."
             ) from error
         self.port: int = self.server_address[1]
-
-    @property
-    def address(self) -> str:
-        return f"http://{HOST}:{self.port}/"
+        self.address = f"http://{HOST}:{self.port}/"
 
     def get_request(self) -> tuple[socket.socket, Any]:
         connection, address = super().get_request()

@@ -75,7 +75,8 @@ def inside(run: StoredRun) -> NetworkView | None:
     data = task.distribution.draw(task.n, run.seed)
     relevant = 2 if isinstance(task.distribution, Xor | CompleteXor) else 0
     seen = {epoch: Neurons(task.model, params, data, relevant) for epoch, params in kept.items()}
-    rows, columns = seen[max(seen)].order(), _columns(data, relevant)
+    rows = seen[max(seen)].order()
+    columns = np.lexsort(np.sign(data.x[:, :relevant]).T[::-1] if relevant else [data.y])
     return NetworkView(
         width=task.model.width,
         neurons=len(rows),
@@ -84,11 +85,6 @@ def inside(run: StoredRun) -> NetworkView | None:
         relevant=relevant,
         moments=[neurons.moment(epoch, rows, columns) for epoch, neurons in sorted(seen.items())],
     )
-
-
-def _columns(data: Dataset, relevant: int) -> np.ndarray:
-    keys = np.sign(data.x[:, :relevant]).T[::-1] if relevant else [data.y]
-    return np.lexsort(tuple(keys))
 
 
 class Neurons:
@@ -108,16 +104,14 @@ class Neurons:
     def _does(self, largest_share: np.ndarray, relevant: int) -> np.ndarray:
         norms = np.maximum((self.W1**2).sum(axis=1), np.finfo(float).tiny)
         on_relevant = (self.W1[:, :relevant] ** 2).sum(axis=1) / norms
-        does = np.where(on_relevant > 0.5, GENERALIZES, MIXED)
-        does = np.where(largest_share > 0.5, MEMORIZES, does)
-        return np.where((self.r == 0).all(axis=0), SILENT, does)
+        cases = [(self.r == 0).all(axis=0), largest_share > 0.5, on_relevant > 0.5]
+        return np.select(cases, [SILENT, MEMORIZES, GENERALIZES], MIXED)
 
     def order(self) -> np.ndarray:
         """The neurons that matter most, sorted by what they do and where they are most active."""
         most = np.argsort(-self.part, kind="stable")[:NEURONS_AT_MOST]
-        first = self.r.argmax(axis=0)
         signs = 2 * (self.W1[:, 0] > 0) + (self.W1[:, min(1, self.W1.shape[1] - 1)] > 0)
-        where = np.where(self.does == GENERALIZES, signs, first)
+        where = np.where(self.does == GENERALIZES, signs, self.r.argmax(axis=0))
         return most[np.lexsort((-self.part[most], where[most], self.does[most]))]
 
     def moment(self, epoch: int, rows: np.ndarray, columns: np.ndarray) -> Moment:

@@ -4,7 +4,7 @@ import functools
 import hashlib
 import math
 from collections.abc import Callable, Hashable, Iterator
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -147,12 +147,13 @@ class Reader:
 
     def _panels(self, runs: Runs, stamps: Stamps) -> Panels:
         panels: Panels = {}
-        for place, keys in _by_panel(runs).items():
-            e, variant = experiments()[place[0]], place[1]
+        for (name, variant), keys in _by_panel(runs).items():
+            e = experiments()[name]
             needed = [k for n in e.variant(variant).needs for k in chain(*_keys(n, variant))]
             stamp = tuple(stamps.get(key) for key in (*keys, *needed))
-            make = (_panel, e, variant, self.store, keys)
-            panels[place] = self._remembered(("panel", place), stamp, *make)
+            panels[name, variant] = self._remembered(
+                ("panel", name, variant), stamp, _panel, e, variant, self.store, keys
+            )
         return panels
 
     def _fronts(self, panels: Panels, stamps: Stamps) -> Iterator[Front]:
@@ -161,8 +162,7 @@ class Reader:
             rows = getattr(module, "ARCHITECTURES", {}).values()
             found = [self._scenario(row, module.roles(row), panels, stamps) for row in rows]
             if any(found):
-                title = paper.title.partition(":")[0]
-                yield Front(paper.name, title, list(filter(None, found)))
+                yield Front(paper.name, paper.title.partition(":")[0], [*filter(None, found)])
 
     def _scenario(
         self, row: Any, roles: dict[str, Experiment], panels: Panels, stamps: Stamps
@@ -172,8 +172,9 @@ class Reader:
             places = [(e.name, variant) for e in roles.values()]
             if panels.keys() >= set(places):
                 stamp = tuple(stamps[key] for place in places for key in panels[place].runs)
-                make = (_scenario, row, roles, variant, self.store)
-                return self._remembered(("row", *places), stamp, *make)
+                return self._remembered(
+                    ("row", *places), stamp, _scenario, row, roles, variant, self.store
+                )
         return None
 
     def _networks(self, runs: Runs, stamps: Stamps) -> dict[str, NetworkView]:
@@ -215,15 +216,14 @@ def _by_panel(runs: Runs) -> dict[tuple[str, VariantName], list[str]]:
     for run in sorted(runs.values(), key=lambda run: run.seed):
         labelled.setdefault(run.label, []).append(run)
     found: dict[tuple[str, VariantName], list[str]] = {}
-    for name in experiments():
-        for variant in VARIANTS:
-            seeds = [[key for key in keys if key in runs][:1] for keys in _keys(name, variant)]
-            further = labelled.get(f"{name}:quick" if variant == "quick" else name, ())
-            found[name, variant] = [*chain(*seeds)] + [
-                run.key
-                for run in further
-                if run.seed >= len(seeds) and _is_of(name, variant, run.seed, run.key)
-            ]
+    for name, variant in product(experiments(), VARIANTS):
+        seeds = [[key for key in keys if key in runs][:1] for keys in _keys(name, variant)]
+        further = labelled.get(f"{name}:quick" if variant == "quick" else name, ())
+        found[name, variant] = [*chain(*seeds)] + [
+            run.key
+            for run in further
+            if run.seed >= len(seeds) and _is_of(name, variant, run.seed, run.key)
+        ]
     return {place: keys for place, keys in found.items() if keys}
 
 
@@ -277,8 +277,14 @@ def _scenario(
     except Exception as error:
         unknown = Finding(None, mean_error([], setup.generalizes), f"Cannot be judged: {error}")
         found = Answer(setup.name, "undetermined", unknown, unknown)
-    names = {role: e.name for role, e in roles.items()}
-    return Scenario(row.title, row.theorem, variant, row.paper, found, names)
+    return Scenario(
+        title=row.title,
+        theorem=row.theorem,
+        variant=variant,
+        printed=row.paper,
+        answer=found,
+        panels={role: e.name for role, e in roles.items()},
+    )
 
 
 def _inside(run: StoredRun) -> NetworkView | None:

@@ -55,7 +55,6 @@ class Watcher:
         page = self.reader.page()
         before, self.marks = self.marks, page.outline.marks
         changed = [key for key, mark in self.marks.items() if before.get(key) != mark]
-        gone = tuple(_path(key) for key in before if key not in self.marks)
         answers = {_path(key): _run(page, key) for key in changed}
         outline = msgspec.json.encode(page.outline)
         if outline != self.outline:
@@ -63,10 +62,9 @@ class Watcher:
             answers["/live"] = resource("application/json", outline)
         began = time.monotonic()
         if began >= self.next_page:
-            body = render(page, live=True).encode()
-            answers["/"] = resource("text/html; charset=utf-8", body)
+            answers["/"] = resource("text/html; charset=utf-8", render(page, live=True).encode())
             self.next_page = time.monotonic() + PAGE_REST * (time.monotonic() - began)
-        return Update(answers, gone)
+        return Update(answers, gone=tuple(_path(key) for key in before.keys() - self.marks))
 
 
 def _path(key: str) -> str:
@@ -102,8 +100,9 @@ def serving(root: Path, port: int) -> Iterator[Server]:
     server = Server(port, f"{policy(live=True)}; frame-ancestors 'none'")
     here, there = multiprocessing.Pipe(duplex=False)
     # Spawned, not forked: JAX's threads do not survive a fork.
-    spawned = multiprocessing.get_context("spawn")
-    watcher = spawned.Process(target=watch, args=(root, there), daemon=True)
+    watcher = multiprocessing.get_context("spawn").Process(
+        target=watch, args=(root, there), daemon=True
+    )
     try:
         watcher.start()
         there.close()

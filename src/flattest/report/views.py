@@ -1,6 +1,5 @@
 """One run as the page shows it: a few numbers, and the series that its kind of plot draws."""
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -148,13 +147,4 @@ def rounded(values: np.ndarray, digits: int = 4) -> list[Any]:
         up = np.where(places >= 0, np.round(values * scale) / scale, values)
         kept = np.where(places < 0, np.round(values / scale) * scale, up)
     kept = np.where(np.abs(places) <= 22, kept, values)
-    return _listed(kept)
-
-
-def _listed(values: np.ndarray) -> list[Any]:
-    if values.ndim > 1:
-        return [_listed(row) for row in values]
-    numbers = values.tolist()
-    if np.isfinite(values).all():
-        return numbers
-    return [number if math.isfinite(number) else None for number in numbers]
+    return np.where(np.isfinite(kept), kept, np.array(None)).tolist()
