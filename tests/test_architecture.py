@@ -7,7 +7,7 @@ from support.places import ROOT
 SOURCE = ROOT / "src" / "flattest"
 MAP = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 GUIDE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-FILE = re.compile(r"`((?:src/flattest/|tests/|docs/)?[a-z_0-9]+(?:/[a-z_0-9]+)*\.(?:pyi?|json|md))`")
+NAMED = r"`((?:src/flattest/|tests/|docs/)?[a-z_0-9]+(?:/[a-z_0-9]+)*\.(?:pyi?|json|md))`"
 
 
 def test_every_package_and_module_at_the_top_has_its_place_on_the_map():
@@ -18,7 +18,7 @@ def test_every_package_and_module_at_the_top_has_its_place_on_the_map():
 
 
 def test_every_file_that_the_map_and_the_guide_name_exists():
-    named = FILE.findall(MAP + GUIDE)
+    named = re.findall(NAMED, MAP + GUIDE)
     assert len(named) > 30
     # A paper's folder has its own files of these names.
     inside = {"__init__.py", "experiments.py", "figures.py", "claims.py", "constructions.py"}
