@@ -148,10 +148,6 @@ def _least_slope(model: MLP) -> float | None:
     return None if slopes is None else min(abs(slope) for slope in slopes if slope)
 
 
-def _unnormalized(model: MLP, data: Dataset) -> _Floor | None:
-    return _piecewise_linear(model, data) or _power(model, data) or _softplus(model, data)
-
-
 def _piecewise_linear(model: MLP, data: Dataset) -> _Floor | None:
     """Theorem 4.1's bound D |t|^{2(D−1)/D} ‖x'‖^{2/D}, for σ(t) = σ′(t) t.
 
@@ -288,7 +284,7 @@ def _rms_of_both_signs(t: np.ndarray) -> float:
 
 
 _FLOORS: dict[str | None, Callable[[MLP, Dataset], _Floor | None]] = {
-    None: _unnormalized,
+    None: lambda *task: _piecewise_linear(*task) or _power(*task) or _softplus(*task),
     "sim_ln": _sim_ln,
     "sim_bn": _sim_bn,
 }
@@ -301,8 +297,7 @@ def _has_spherical_memorizer(model: MLP, data: Dataset) -> bool:
     spherical = np.allclose(radii, radii[0], rtol=1e-12, atol=0)
     points = len(np.unique(data.x, axis=0))
     labelled = len(np.unique(np.column_stack([data.x, data.y]), axis=0))
-    fits = spherical and points == labelled <= model.width
-    return model.sigma.is_relu and model.bias and fits
+    return model.sigma.is_relu and model.bias and spherical and points == labelled <= model.width
 
 
 def path_norm(params: Params) -> float:

@@ -54,9 +54,12 @@ class Interpolator:
 
     @property
     def certificate(self) -> Verdict:
-        statement = "the dual bound of the flattest interpolator is attained"
         return Verdict(
-            statement, self.value, self.bound, "=", GAP, feasible=self.status == "optimal"
+            "the dual bound of the flattest interpolator is attained",
+            self.value,
+            self.bound,
+            tolerance=GAP,
+            feasible=self.status == "optimal",
         )
 
 

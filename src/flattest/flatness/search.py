@@ -142,8 +142,8 @@ class _Problem:
         self.weight = jnp.asarray(loss.curvature(loss.target(data.y) * 1.0, data.y)) / data.n
         self.train_x = jnp.asarray(data.x if train_x is None else train_x)
         self.x = jnp.asarray(data.x)
-        example = {name: jnp.zeros(shape) for name, shape in model.shapes(data.d).items()}
-        _, self.unflatten = ravel_pytree(example)
+        shapes = model.shapes(data.d).items()
+        self.unflatten = ravel_pytree({name: jnp.zeros(shape) for name, shape in shapes})[1]
         self.smooths = model.sigma.is_relu and model.norm != "sim_bn"
         self.inflates = model.norm == "sim_bn" and model.sigma.homogeneity is not None
         self.outputs = jax.jit(self._outputs)
@@ -152,8 +152,8 @@ class _Problem:
         self.move = jax.jit(self._move)
 
     def flatten(self, params: Params) -> jax.Array:
-        ordered = {k: jnp.asarray(params[k], jnp.float64) for k in self.model.shapes(self.data.d)}
-        return ravel_pytree(ordered)[0]
+        names = self.model.shapes(self.data.d)
+        return ravel_pytree({name: jnp.asarray(params[name], jnp.float64) for name in names})[0]
 
     def numpy(self, theta: jax.Array) -> Params:
         return {name: np.asarray(value) for name, value in self.unflatten(theta).items()}
@@ -196,12 +196,13 @@ class _Problem:
             return (jnp.abs(residual).max() > _GOAL * self.scale) & (count < 8)
 
         start = theta + size * direction
-        state = (start, self.target - self._outputs(start), 0)
-        theta, residual, _ = jax.lax.while_loop(unfinished, correct, state)
+        theta, residual, _ = jax.lax.while_loop(
+            unfinished, correct, (start, self.target - self._outputs(start), 0)
+        )
         value, gradient = jax.value_and_grad(self._descended)(theta, tau)
         J = jax.jacrev(self._outputs)(theta)
-        f = self.target - residual
-        return _Point(theta, f, value, _tangent(J, gradient), _tangent(J, direction))
+        tangents = _tangent(J, gradient), _tangent(J, direction)
+        return _Point(theta, self.target - residual, value, *tangents)
 
     def error(self, theta) -> float:
         """max |f(x_i) − target_i| / max |target_i|."""

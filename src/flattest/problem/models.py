@@ -179,9 +179,12 @@ class MLP(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="mlp"):
                 raise FlattestError(
                     "Sim-BN needs the training inputs, train_x, for its statistics."
                 )
-            r = params["gamma"] * r / _root_mean_square(self.first_layer(params, train_x))
+            square = (self.first_layer(params, train_x) ** 2).mean(axis=0)
+            # 1 for a neuron that is 0 on all training inputs, whose output is 0.
+            r = params["gamma"] * r / _root(square, square == 0, 1.0)
         elif self.norm == "sim_ln":
-            r = r / _norm_at_least(r, self.epsilon)[:, None]
+            square = (r**2).sum(axis=1)
+            r = r / _root(square, square <= self.epsilon**2, self.epsilon)[:, None]
         for layer in range(2, self.depth):
             r = self.sigma.value(r @ params[f"W{layer}"].T)
         return r @ params[f"W{self.depth}"] + (params["b_out"] if self.output_bias else 0.0)
@@ -203,15 +206,6 @@ def predict(model: Model, params: Params, x, train_x) -> np.ndarray:
     return np.asarray(model.apply(exact, jnp.asarray(x), jnp.asarray(train_x)))
 
 
-def _root_mean_square(r):
-    """s_j over the training set; 1 for a neuron that is 0 on all of it, whose output is 0."""
-    square = (r**2).mean(axis=0)
-    dead = square == 0
-    return jnp.where(dead, 1.0, jnp.sqrt(jnp.where(dead, 1.0, square)))
-
-
-def _norm_at_least(r, epsilon: float):
-    """max(‖r‖, ε) for each row, with gradient 0 where ε is the larger."""
-    square = (r**2).sum(axis=1)
-    small = square <= epsilon**2
-    return jnp.where(small, epsilon, jnp.sqrt(jnp.where(small, 1.0, square)))
+def _root(square, small, least: float):
+    """√square, and `least` with gradient 0 where the square is `small`."""
+    return jnp.where(small, least, jnp.sqrt(jnp.where(small, 1.0, square)))
