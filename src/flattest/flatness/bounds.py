@@ -124,13 +124,10 @@ def _least_convex(g: Callable[[float], float], low: float, high: float) -> float
         new = m + (3 - np.sqrt(5)) / 2 * wider
         if not fall > 1e-14 * at_m or new == m:
             break
-        points = _around_lowest(sorted([*points, (new, g(new))]))
+        four = sorted([*points, (new, g(new))])
+        # The lower inner one and its neighbours.
+        points = four[:3] if four[1][1] <= four[2][1] else four[1:]
     return max(float(at_m - fall), 0.0)
-
-
-def _around_lowest(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Of four points the lower inner one and its neighbours."""
-    return points[:3] if points[1][1] <= points[2][1] else points[1:]
 
 
 def _input_norms(model: MLP, data: Dataset) -> np.ndarray:
@@ -149,10 +146,6 @@ def _least_slope(model: MLP) -> float | None:
     """min |σ′| over the linear pieces of σ on which it is not 0; None if σ is not t · σ′(t)."""
     slopes = model.sigma.slopes
     return None if slopes is None else min(abs(slope) for slope in slopes if slope)
-
-
-def _unnormalized(model: MLP, data: Dataset) -> _Floor | None:
-    return _piecewise_linear(model, data) or _power(model, data) or _softplus(model, data)
 
 
 def _piecewise_linear(model: MLP, data: Dataset) -> _Floor | None:
@@ -213,11 +206,11 @@ def _softplus(model: MLP, data: Dataset) -> _Floor | None:
     if model.activation != "softplus" or model.depth != 2 or model.output_bias:
         return None
     root_m, norms = np.sqrt(model.width), _input_norms(model, data)
-
-    def floor(t: np.ndarray) -> float:
-        return float(np.mean([_softplus_cost(r, root_m) for r in norms * np.abs(t)]))
-
-    return _Floor(floor, "two-layer softplus, flattest.flatness.bounds", attained=False)
+    return _Floor(
+        lambda t: float(np.mean([_softplus_cost(r, root_m) for r in norms * np.abs(t)])),
+        "two-layer softplus, flattest.flatness.bounds",
+        attained=False,
+    )
 
 
 def _softplus_cost(r: float, root_m: float) -> float:
@@ -229,12 +222,12 @@ def _softplus_cost(r: float, root_m: float) -> float:
     # One term of the sum alone gives a larger root, and that one put into the sum a smaller.
     high = min(r / root_m**1.5, r**0.25)
     low = r / (root_m + high**2) ** 1.5
-
-    def excess(z: float) -> float:
-        h = z * high
-        return h / r * (root_m + h**2) ** 1.5 - 1
-
-    h = high * brentq(excess, low / high / 2, 2, xtol=1e-15)
+    h = high * brentq(
+        lambda z: z * high / r * (root_m + (z * high) ** 2) ** 1.5 - 1,
+        low / high / 2,
+        2,
+        xtol=1e-15,
+    )
     return float(h**4 + (r / (root_m + h**2)) ** 2)
 
 
@@ -291,7 +284,7 @@ def _rms_of_both_signs(t: np.ndarray) -> float:
 
 
 _FLOORS: dict[str | None, Callable[[MLP, Dataset], _Floor | None]] = {
-    None: _unnormalized,
+    None: lambda *task: _piecewise_linear(*task) or _power(*task) or _softplus(*task),
     "sim_ln": _sim_ln,
     "sim_bn": _sim_bn,
 }
@@ -300,14 +293,11 @@ _FLOORS: dict[str | None, Callable[[MLP, Dataset], _Floor | None]] = {
 def _has_spherical_memorizer(model: MLP, data: Dataset) -> bool:
     """Whether Theorem 4.1 or 5.1 applies at once: ReLU with bias, consistent labels, inputs on a
     sphere about 0 (where w_i = x_i separates), at least one neuron for each distinct input."""
-    if not model.sigma.is_relu or not model.bias:
-        return False
     radii = _row_norms(data.x)
-    if not np.allclose(radii, radii[0], rtol=1e-12, atol=0):
-        return False
+    spherical = np.allclose(radii, radii[0], rtol=1e-12, atol=0)
     points = len(np.unique(data.x, axis=0))
     labelled = len(np.unique(np.column_stack([data.x, data.y]), axis=0))
-    return points == labelled <= model.width
+    return model.sigma.is_relu and model.bias and spherical and points == labelled <= model.width
 
 
 def path_norm(params: Params) -> float:

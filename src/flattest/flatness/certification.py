@@ -124,7 +124,8 @@ def differentiable(model: MLP, params: Params, x: np.ndarray) -> bool:
     exact = in_float64(params)
     if model.norm == "sim_ln" and _is_at_epsilon(model, exact, x):
         return False
-    if not _slope_jumps(model):
+    below, above = np.asarray(model.sigma.slope(np.array([-1e-200, 1e-200])))
+    if below == above:
         return True
     layers = list(_layers(model, params, x))
     leads = np.broadcast_to(_counts(model, exact, layers[-1]), layers[-1].h.shape)
@@ -165,14 +166,9 @@ def _counts(model: MLP, exact: Params, last: _Layer) -> np.ndarray:
     outer = exact[f"W{model.depth}"]
     if model.norm != "sim_bn":
         return outer != 0
-    silent = (last.at_zero | (np.asarray(model.sigma.value(last.h)) == 0)).all(axis=0)
     gamma = exact["gamma"]
+    silent = (last.at_zero | (np.asarray(model.sigma.value(last.h)) == 0)).all(axis=0)
     return np.where(silent, (outer != 0) | (gamma != 0), outer * gamma != 0)
-
-
-def _slope_jumps(model: MLP) -> bool:
-    below, above = np.asarray(model.sigma.slope(np.array([-1e-200, 1e-200])))
-    return bool(below != above)
 
 
 def _is_at_epsilon(model: MLP, exact: Params, x: np.ndarray) -> bool:

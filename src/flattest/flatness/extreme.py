@@ -1,6 +1,5 @@
 """Extreme points: which inputs are vertices of their convex hull, and what separates them."""
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -16,8 +15,7 @@ LEAST_MARGIN = 1e-12
 PROGRAM_TOLERANCE = 1e-6
 
 
-@dataclass(frozen=True)
-class Separation:
+class Separation(NamedTuple):
     """Unit vectors w_i (rows of `w`) and margin_i = min_{j≠i} w_i·(x_i − x_j) > 0."""
 
     w: np.ndarray
@@ -39,9 +37,8 @@ def separate(x: np.ndarray, names: np.ndarray | None = None) -> Separation:
         return Separation(x / np.sqrt(d), np.full(n, 2 / np.sqrt(d)))
     if n == 1:
         return Separation(np.eye(1, d), np.ones(1))
-    best = _best_of([_margins(x, w) for w in _likely_directions(x)])
+    w, margin = _likely_separation(x)
     scale = np.linalg.norm(x - x.mean(axis=0), axis=1).max()
-    w, margin = best.w.copy(), best.margin.copy()
     for i in np.flatnonzero(margin <= EASY_MARGIN * scale):
         direction, found = widest_separation(x, int(i))
         if found > margin[i]:
@@ -111,33 +108,24 @@ def _widest(differences: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, float]:
 
 def _whitening(x: np.ndarray) -> np.ndarray:
     """A such that the rows of x A have the identity as their covariance, (d, rank)."""
-    centred = x - x.mean(axis=0)
-    _, sizes, directions = np.linalg.svd(centred, full_matrices=False)
+    _, sizes, directions = np.linalg.svd(x - x.mean(axis=0), full_matrices=False)
     kept = sizes > np.finfo(float).eps * max(x.shape) * sizes[0]
     return directions[kept].T * (np.sqrt(len(x)) / sizes[kept])
 
 
-def _likely_directions(x: np.ndarray) -> list[np.ndarray]:
-    centred = x - x.mean(axis=0)
+def _likely_separation(x: np.ndarray) -> Separation:
+    """For each point the direction of the three that has the widest margin, which may be < 0."""
+    points, centred = np.arange(len(x)), x - x.mean(axis=0)
     covariance = centred.T @ centred / len(x)
-    return [x, centred, centred @ np.linalg.pinv(covariance, hermitian=True)]
-
-
-def _margins(x: np.ndarray, w: np.ndarray) -> Separation:
-    norms = np.linalg.norm(w, axis=1, keepdims=True)
-    w = w / np.where(norms > 0, norms, 1)
+    w = np.stack([x, centred, centred @ np.linalg.pinv(covariance, hermitian=True)])
+    norms = np.linalg.norm(w, axis=2, keepdims=True)
+    w /= np.where(norms > 0, norms, 1)
     products = w @ x.T
-    own = np.diagonal(products).copy()
-    np.fill_diagonal(products, -np.inf)
-    return Separation(w, own - products.max(axis=1))
-
-
-def _best_of(candidates: list[Separation]) -> Separation:
-    margins = np.array([candidate.margin for candidate in candidates])
-    choice = margins.argmax(axis=0)
-    rows = np.arange(len(choice))
-    w = np.array([candidate.w for candidate in candidates])
-    return Separation(w[choice, rows], margins[choice, rows])
+    own = products[:, points, points]
+    products[:, points, points] = -np.inf
+    margins = own - products.max(axis=2)
+    best = margins.argmax(axis=0), points
+    return Separation(w[best], margins[best])
 
 
 class Points(NamedTuple):

@@ -10,6 +10,7 @@ norm 1 first, by powers of 2, which round nothing. Then the rows of Ψ are ortho
 z = L⁻¹ y. That confines the conditioning of the features to one triangular solve.
 """
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -53,9 +54,12 @@ class Interpolator:
 
     @property
     def certificate(self) -> Verdict:
-        statement = "the dual bound of the flattest interpolator is attained"
         return Verdict(
-            statement, self.value, self.bound, "=", GAP, feasible=self.status == "optimal"
+            "the dual bound of the flattest interpolator is attained",
+            self.value,
+            self.bound,
+            tolerance=GAP,
+            feasible=self.status == "optimal",
         )
 
 
@@ -91,10 +95,8 @@ def flattest_interpolators(features, y, p, weights=None) -> tuple[Interpolator, 
 def dual_bound(features, y, p, dual, weights=None) -> float:
     """The lower bound (λ·y / ‖Ψᵀλ‖_q)^p that the dual λ proves on Σ ω |a|^p over Φ a = y."""
     p = _checked_exponent(p)
-    y, dual = (
-        finite_array("The array of labels", y),
-        finite_array("The array of dual variables", dual),
-    )
+    y = finite_array("The array of labels", y)
+    dual = finite_array("The array of dual variables", dual)
     if y.ndim != 1 or len(y) == 0 or dual.shape != y.shape:
         raise FlattestError(f"Labels {y.shape} and dual {dual.shape} must be n numbers each.")
     stacks, omegas = _checked_features(features, weights, 1, len(y))
@@ -123,15 +125,11 @@ class _Rows:
         columns, column = _in_unit(omega ** (-1 / p))
         # Once by the largest entry, so that the norm neither overflows nor vanishes.
         exponents = -np.frexp(np.maximum(phi.max(axis=1), -phi.min(axis=1)))[1]
-        phi = _times_powers(phi, exponents)
+        phi = np.ldexp(phi, exponents[:, None])
         norms = np.sqrt(phi**2 @ columns**2)
         rest = -np.frexp(norms)[1]
         phi *= np.exp2(rest)[:, None]
         return cls(phi, columns, norms * np.exp2(rest), exponents + rest, column, p)
-
-    @property
-    def psi(self):
-        return self.phi * self.columns
 
     def value_unit(self, unit: int) -> float:
         """The value of the program for labels 2^unit ỹ over that of phi â = ỹ with `columns`."""
@@ -161,19 +159,11 @@ def _in_unit(x, exponents=0):
     return np.ldexp(mantissa, own - k), k
 
 
-def _times_powers(phi, exponents):
-    """2^{exponents_i} Φ_i, in two steps where 2^exponent itself is out of range."""
-    half = np.where(np.abs(exponents) > 1000, exponents // 2, 0)
-    phi = phi * np.exp2(exponents - half)[:, None]
-    return phi * np.exp2(half)[:, None] if half.any() else phi
-
-
 @dataclass(frozen=True)
 class _Problem:
     """The program for one feature matrix: Ψ = L Q on the rows `kept`, the others depending."""
 
     rows: _Rows
-    p: float
     Q: np.ndarray
     L: np.ndarray
     kept: np.ndarray
@@ -182,7 +172,7 @@ class _Problem:
     @classmethod
     def of(cls, phi, omega, p):
         rows = _Rows.of(phi, omega, p)
-        return cls(rows, p, *_orthonormal_rows(rows.psi))
+        return cls(rows, *_orthonormal_rows(rows.phi * rows.columns))
 
     def solve(self, y) -> Interpolator:
         if not y.any():
@@ -195,9 +185,16 @@ class _Problem:
         z = linalg.solve_triangular(self.L, labels[self.kept], lower=True)
         scale = np.linalg.norm(z)
         if scale == 0:
-            return self._unsolved(y)
-        b, mu, iterations = _least_norm(self.Q, z / scale, self.p)
-        a = self._refined(scale * b * self.rows.columns, labels)
+            # Only a row too close to the kept ones for the factor has a label other than 0.
+            return self._judged(
+                np.zeros_like(self.rows.columns), np.zeros_like(y), 0.0, 0.0, 1.0, 0
+            )
+        b, mu, iterations = _least_norm(self.Q, z / scale, self.rows.p)
+        a = scale * b * self.rows.columns
+        for _ in range(2):  # the residual of Φ a = y is removed by the least change in b
+            miss = (labels - self.rows.phi @ a)[self.kept]
+            correction = linalg.solve_triangular(self.L, miss, lower=True) @ self.Q
+            a = a + correction * self.rows.columns
         dual = np.zeros_like(labels)
         dual[self.kept] = linalg.solve_triangular(self.L, mu, lower=True, trans="T")
         return self._certified(a, dual, labels, unit, iterations)
@@ -212,8 +209,11 @@ class _Problem:
         products, sizes = np.abs(y @ self.farkas), np.abs(y) @ np.abs(self.farkas)
         slacks = np.linalg.norm((self.farkas.T @ self.rows.phi) * self.rows.columns, axis=1)
         size = np.linalg.norm(self.L) / np.linalg.norm(y)
-        inconsistent = (products * size > 1e10 * slacks) & (products > 1e-10 * sizes)
-        inconsistent &= self._dependent()
+        # Φᵀv = 0 to rounding in every column: other v only had too small a pivot.
+        largest = np.abs(self.rows.phi).max(axis=0)
+        rounding = ROUNDING * np.abs(self.farkas).sum(axis=0)[:, None] * largest
+        dependent = (np.abs(self.farkas.T @ self.rows.phi) <= rounding).all(axis=1)
+        inconsistent = (products * size > 1e10 * slacks) & (products > 1e-10 * sizes) & dependent
         if not inconsistent.any():
             return None
         v = self.farkas[:, np.argmax(products * inconsistent)]
@@ -223,42 +223,17 @@ class _Problem:
         )
         a = np.full_like(self.rows.columns, np.nan)
         dual = np.ldexp(v / (v @ y), self.rows.exponents - unit)
-        nan = float("nan")
-        return Interpolator(a, dual, nan, nan, nan, 0, "infeasible", message)
-
-    def _dependent(self):
-        """For which v Φᵀv = 0 to rounding in every column: others only had too small a pivot."""
-        largest = np.abs(self.rows.phi).max(axis=0)
-        rounding = ROUNDING * np.abs(self.farkas).sum(axis=0)[:, None] * largest
-        return (np.abs(self.farkas.T @ self.rows.phi) <= rounding).all(axis=1)
-
-    def _unsolved(self, y) -> Interpolator:
-        """Only a row too close to the kept ones for the factor has a label other than 0."""
-        a, dual = np.zeros_like(self.rows.columns), np.zeros_like(y)
-        found = Interpolator(a, dual, 0.0, 0.0, 1.0, 0, "ill-conditioned", "")
-        return replace(found, message=self._complaint(found))
-
-    def _refined(self, a, y):
-        """a with the residual of Φ a = y removed, twice, by the least change in b."""
-        for _ in range(2):
-            miss = (y - self.rows.phi @ a)[self.kept]
-            correction = linalg.solve_triangular(self.L, miss, lower=True) @ self.Q
-            a = a + correction * self.rows.columns
-        return a
+        return Interpolator(a, dual, np.nan, np.nan, np.nan, 0, "infeasible", message)
 
     def _certified(self, a, dual, y, unit, iterations) -> Interpolator:
         rows = self.rows
         bound = rows.dual_bound(y, dual) * rows.value_unit(unit)
-        value = float(np.sum((np.abs(a) / rows.columns) ** self.p))
+        value = float(np.sum((np.abs(a) / rows.columns) ** rows.p))
         value = _in_range(value * rows.value_unit(unit))
         residual = self._residual(a, y)
-        dual = dual * (self.p * bound / (dual @ y)) if bound > 0 else dual
+        dual = dual * (rows.p * bound / (dual @ y)) if bound > 0 else dual
         dual = np.ldexp(dual, rows.exponents - unit)
-        a = np.ldexp(a, unit)
-        found = Interpolator(a, dual, value, bound, residual, iterations, "optimal", "certified")
-        if bound > 0 and abs(found.gap) <= GAP and residual <= RESIDUAL:
-            return found
-        return replace(found, status="ill-conditioned", message=self._complaint(found))
+        return self._judged(np.ldexp(a, unit), dual, value, bound, residual, iterations)
 
     def _residual(self, a, y) -> float:
         """The larger of ‖Φa − y‖ / ‖y‖ in the units given and the worst row's, rounding left out.
@@ -273,33 +248,35 @@ class _Problem:
         by_row = (miss - rounding) / np.maximum(np.abs(y), 1e-4 * np.abs(y).max())
         return float(max(whole / np.linalg.norm(given), by_row.max()))
 
-    def _complaint(self, found) -> str:
-        rank, n = len(self.kept), len(self.rows.phi)
-        return (
+    def _judged(self, a, dual, value, bound, residual, iterations) -> Interpolator:
+        """Optimal where the dual proves it, else ill-conditioned."""
+        found = Interpolator(a, dual, value, bound, residual, iterations, "optimal", "certified")
+        if bound > 0 and abs(found.gap) <= GAP and residual <= RESIDUAL:
+            return found
+        message = (
             f"The features, rows scaled to norm 1, have condition number "
-            f"{np.linalg.cond(self.L):.1e} and rank {rank} for {n} samples at p = {self.p:.10g}: "
-            f"the gap {found.gap:.1e} and residual {found.residual:.1e} reached certify no optimum."
+            f"{np.linalg.cond(self.L):.1e} and rank {len(self.kept)} for {len(self.rows.phi)} "
+            f"samples at p = {self.rows.p:.10g}: the gap {found.gap:.1e} and residual "
+            f"{residual:.1e} reached certify no optimum."
         )
+        return replace(found, status="ill-conditioned", message=message)
 
 
 def _orthonormal_rows(psi):
     """Ψ[kept] = L Q by Cholesky QR, done twice where once is not enough, or by pivoted QR."""
-    n = len(psi)
-    every, none = np.arange(n), np.zeros((n, 0))
-    try:
+    independent = np.arange(len(psi)), np.zeros((len(psi), 0))
+    with suppress(LinAlgError):
         L1 = linalg.cholesky(psi @ psi.T, lower=True)
         Q = linalg.solve_triangular(L1, psi, lower=True)
         gram = Q @ Q.T
-        error = np.abs(gram - np.eye(n)).max()
+        error = np.abs(gram - np.eye(len(psi))).max()
         if error <= 1e-11:
-            return Q, L1, every, none
-        L2 = linalg.cholesky(gram, lower=True)
-    except LinAlgError:
-        return _pivoted_rows(psi)
-    # Rounding in the first factor must leave rows that the second can still make orthonormal.
-    if error > 0.1:
-        return _pivoted_rows(psi)
-    return linalg.solve_triangular(L2, Q, lower=True), L1 @ L2, every, none
+            return Q, L1, *independent
+        # Rounding in the first factor must leave rows that the second can still make orthonormal.
+        if error <= 0.1:
+            L2 = linalg.cholesky(gram, lower=True)
+            return linalg.solve_triangular(L2, Q, lower=True), L1 @ L2, *independent
+    return _pivoted_rows(psi)
 
 
 def _pivoted_rows(psi):
@@ -344,48 +321,37 @@ def _factor(Q, d):
 def _dual_newton(Q, z, p):
     """Newton on the dual max_μ μ·z − Σ (p−1)(|u_j|/p)^q, u = Qᵀμ, by homotopy from p = 2.
 
+    At p = 2 the dual is z itself; p − 1 is halved until p is reached. The dual is a power
+    q = p/(p−1) of u; a start close to the solution keeps Newton in its fast region.
     Stages of the homotopy may end far from their optimum, which is fast. Should that leave Newton
     outside its region of convergence at p itself, they are followed closely.
     """
     iterations = 0
     for stage_tolerance in (0.1, 1e-6):
-        mu, steps = _homotopy(Q, z, p, stage_tolerance)
+        mu, excess = z, 1.0
+        while excess > p - 1:
+            excess = max(excess / 2, p - 1)
+            tolerance = 1e-13 if excess == p - 1 else stage_tolerance
+            mu, steps = _newton_stage(Q, z, 1 + excess, mu, tolerance)
+            iterations += steps
         b = _primal(mu @ Q, p)
-        iterations += steps
         if np.linalg.norm(z - Q @ b) <= 1e-6:
             break
     return b, mu, iterations
 
 
-def _homotopy(Q, z, p, stage_tolerance):
-    """The dual at p from that at p = 2, which is z itself: p − 1 is halved until p is reached.
-
-    The dual is a power q = p/(p−1) of u; a start close to the solution keeps Newton in its fast
-    region.
-    """
-    mu, iterations, excess = z, 0, 1.0
-    while excess > p - 1:
-        excess = max(excess / 2, p - 1)
-        tolerance = 1e-13 if excess == p - 1 else stage_tolerance
-        mu, steps = _newton_stage(Q, z, 1 + excess, mu, tolerance)
-        iterations += steps
-    return mu, iterations
-
-
 def _newton_stage(Q, z, p, mu, tolerance, limit=60):
     """Newton at one p until ‖z − Q b‖ ≤ tolerance or stagnation at rounding level."""
-    u = mu @ Q
     best, stalled = np.inf, 0
     for step in range(limit):
-        mu, u = _ray_optimum(mu, u, z, p)
+        mu, u = _ray_optimum(mu, mu @ Q, z, p)
         residual = z - Q @ _primal(u, p)
         size = np.linalg.norm(residual)
         stalled = stalled + 1 if size > 0.5 * best and best < 1e-8 else 0
         if size <= tolerance or stalled == 2:
             return mu, step
         best = min(best, float(size))
-        slope = (np.abs(u) / p) ** ((2 - p) / (p - 1)) / (p * (p - 1))
-        factor = _factor(Q, slope)
+        factor = _factor(Q, (np.abs(u) / p) ** ((2 - p) / (p - 1)) / (p * (p - 1)))
         if factor is None:
             return mu, step
         direction = linalg.cho_solve(factor, residual, check_finite=False)
@@ -393,7 +359,6 @@ def _newton_stage(Q, z, p, mu, tolerance, limit=60):
         if t == 0:
             return mu, step
         mu = mu + t * direction
-        u = mu @ Q
     return mu, limit
 
 
@@ -447,14 +412,13 @@ def _interior_point(Q, z, limit, tolerance=1e-11):
 def _mehrotra_step(Q, X, mu, S, sign, miss, factor):
     """A predictor and a corrector step, with the factor of Q diag(Σ X/S) Qᵀ."""
     tau = np.mean(X * S)
-    ratio = X / S
 
     def direction(target):
         """X dS + S dX = target, dS = ∓Qᵀ dμ, Q(dX₊ − dX₋) = miss."""
         fixed = target / S
         dmu = linalg.cho_solve(factor, miss - Q @ (sign * fixed).sum(axis=0), check_finite=False)
         du = sign * (dmu @ Q)
-        return dmu, fixed + ratio * du, -du
+        return dmu, fixed + X / S * du, -du
 
     _, dX, dS = direction(-X * S)
     reached = np.mean((X + _longest(X, dX) * dX) * (S + _longest(S, dS) * dS))
@@ -467,17 +431,6 @@ def _longest(V, dV):
     """The longest step t ≤ 1/0.995 that keeps V + t dV ≥ 0."""
     shrinking = dV < 0
     return np.min(-V[shrinking] / dV[shrinking], initial=1 / 0.995)
-
-
-def _highs(Q, z):
-    """The linear program of p = 1 by SciPy's HiGHS."""
-    from scipy.optimize import linprog
-
-    m = Q.shape[1]
-    found = linprog(np.ones(2 * m), A_eq=np.hstack([Q, -Q]), b_eq=z, method="highs")
-    if found.x is None:
-        return np.full(m, np.nan), z, 0
-    return found.x[:m] - found.x[m:], found.eqlin.marginals, int(found.nit)
 
 
 def _least_norm(Q, z, p):
@@ -500,7 +453,13 @@ def linear_program(Q, z, limit=80):
     b, mu, iterations = _interior_point(Q, z, limit)
     if np.abs(b).sum() * np.abs(mu @ Q).max() <= (mu @ z) * (1 + GAP):
         return b, mu, iterations
-    return _highs(Q, z)
+    from scipy.optimize import linprog  # slow to import, and rarely needed
+
+    m = Q.shape[1]
+    found = linprog(np.ones(2 * m), A_eq=np.hstack([Q, -Q]), b_eq=z, method="highs")
+    if found.x is None:
+        return np.full(m, np.nan), z, 0
+    return found.x[:m] - found.x[m:], found.eqlin.marginals, int(found.nit)
 
 
 def _at_vertex(Q, z, p, b):

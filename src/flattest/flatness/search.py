@@ -142,8 +142,8 @@ class _Problem:
         self.weight = jnp.asarray(loss.curvature(loss.target(data.y) * 1.0, data.y)) / data.n
         self.train_x = jnp.asarray(data.x if train_x is None else train_x)
         self.x = jnp.asarray(data.x)
-        example = {name: jnp.zeros(shape) for name, shape in model.shapes(data.d).items()}
-        _, self.unflatten = ravel_pytree(example)
+        shapes = model.shapes(data.d).items()
+        self.unflatten = ravel_pytree({name: jnp.zeros(shape) for name, shape in shapes})[1]
         self.smooths = model.sigma.is_relu and model.norm != "sim_bn"
         self.inflates = model.norm == "sim_bn" and model.sigma.homogeneity is not None
         self.outputs = jax.jit(self._outputs)
@@ -151,15 +151,9 @@ class _Problem:
         self.trace = jax.jit(partial(self._trace, model, None))
         self.move = jax.jit(self._move)
 
-    def starting_point(self, start: Params | int) -> Params:
-        if isinstance(start, int | np.integer):
-            return self.model.init(self.data.d, int(start))
-        self.model.check(start, self.data.d)
-        return start
-
     def flatten(self, params: Params) -> jax.Array:
-        ordered = {k: jnp.asarray(params[k], jnp.float64) for k in self.model.shapes(self.data.d)}
-        return ravel_pytree(ordered)[0]
+        names = self.model.shapes(self.data.d)
+        return ravel_pytree({name: jnp.asarray(params[name], jnp.float64) for name in names})[0]
 
     def numpy(self, theta: jax.Array) -> Params:
         return {name: np.asarray(value) for name, value in self.unflatten(theta).items()}
@@ -185,8 +179,9 @@ class _Problem:
         """What the search descends: see `search_flattest`."""
         if self.inflates:
             return self._trace(self.model, ("gamma", f"W{self.model.depth}"), theta)
-        smooth = _Smoothed.of(self.model, tau) if self.smooths else self.model
-        return self._trace(smooth, None, theta)
+        fields = msgspec.structs.asdict(self.model)
+        model = _Smoothed(**fields, tau=tau) if self.smooths else self.model
+        return self._trace(model, None, theta)
 
     def _move(self, theta, direction, size, tau) -> "_Point":
         """The point that a step of this size leads to, once retracted by Gauss–Newton."""
@@ -201,12 +196,13 @@ class _Problem:
             return (jnp.abs(residual).max() > _GOAL * self.scale) & (count < 8)
 
         start = theta + size * direction
-        state = (start, self.target - self._outputs(start), 0)
-        theta, residual, _ = jax.lax.while_loop(unfinished, correct, state)
+        theta, residual, _ = jax.lax.while_loop(
+            unfinished, correct, (start, self.target - self._outputs(start), 0)
+        )
         value, gradient = jax.value_and_grad(self._descended)(theta, tau)
         J = jax.jacrev(self._outputs)(theta)
-        f = self.target - residual
-        return _Point(theta, f, value, _tangent(J, gradient), _tangent(J, direction))
+        tangents = _tangent(J, gradient), _tangent(J, direction)
+        return _Point(theta, self.target - residual, value, *tangents)
 
     def error(self, theta) -> float:
         """max |f(x_i) − target_i| / max |target_i|."""
@@ -239,19 +235,16 @@ class _Smoothed(MLP, frozen=True, kw_only=True):
 
     @property
     def sigma(self) -> Activation:
-        return replace(activation("softplus"), value=self._value)
-
-    def _value(self, t):
-        return self.tau * jax.nn.softplus(t / self.tau)
-
-    @classmethod
-    def of(cls, model: MLP, tau) -> "_Smoothed":
-        return cls(**msgspec.structs.asdict(model), tau=tau)
+        return replace(
+            activation("softplus"), value=lambda t: self.tau * jax.nn.softplus(t / self.tau)
+        )
 
 
 def _interpolator(problem: _Problem, start: Params | int):
-    theta = problem.flatten(problem.starting_point(start))
-    theta = _retract(problem, theta, iterations=500)
+    model, d = problem.model, problem.data.d
+    params = model.init(d, int(start)) if isinstance(start, int | np.integer) else start
+    model.check(params, d)
+    theta = _retract(problem, problem.flatten(params), iterations=500)
     if not interpolates(problem.outputs(theta), problem.target):
         raise NoInterpolator(
             f"No interpolator was found from this start (error {problem.error(theta):.1e} after "

@@ -1,15 +1,19 @@
-"""What is asked of a user's counts and arrays, in one sentence each."""
+"""What is asked of a user's counts, arrays and names, in one sentence each."""
+
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
-from flattest.errors import FlattestError
+from flattest.errors import FlattestError, unknown
 
 
-def check_count(name: str, value, least: int = 1) -> None:
-    """Raises unless `value` is an integer ≥ `least`."""
+def check_count(name: str, value, least: int = 1) -> int:
+    """The value, which NumPy may have made, as Python's int; raises unless an integer ≥ `least`."""
     if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
         kind = "a positive integer" if least == 1 else f"an integer ≥ {least}"
         raise FlattestError(f"{name} must be {kind}, not {value!r}.")
+    return int(value)
 
 
 def finite_array(name: str, values) -> np.ndarray:
@@ -24,3 +28,10 @@ def finite_array(name: str, values) -> np.ndarray:
     if not np.isfinite(array).all():
         raise FlattestError(f"{name} has entries that are not finite (NaN or infinite).")
     return array
+
+
+def entry(kind: str, name: str, registry: Mapping[str, Any]) -> Any:
+    """What the registry has by this name; raises where it has nothing."""
+    if name not in registry:
+        raise unknown(kind, name, registry)
+    return registry[name]

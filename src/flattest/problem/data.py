@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 import msgspec
 import numpy as np
 
-from flattest.errors import FlattestError, unknown
+from flattest.errors import FlattestError
 from flattest.files import read_arrays
 from flattest.problem.activations import activation
-from flattest.problem.checks import check_count, finite_array
+from flattest.problem.checks import check_count, entry, finite_array
 from flattest.problem.randomness import generator
 
 LARGEST_ENUMERATION = 2**20
@@ -32,10 +32,9 @@ class Dataset:
             raise FlattestError(f"x must be (n, d) and y (n,), not {x.shape} and {y.shape}.")
         if x.size == 0:
             raise FlattestError("The dataset is empty; it needs at least one point and one input.")
-        x.setflags(write=False)
-        y.setflags(write=False)
-        object.__setattr__(self, "x", x)
-        object.__setattr__(self, "y", y)
+        for name, array in {"x": x, "y": y}.items():
+            array.setflags(write=False)
+            object.__setattr__(self, name, array)
 
     @property
     def n(self) -> int:
@@ -89,13 +88,17 @@ class Distribution(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     least_d: ClassVar[int] = 1
 
     def __post_init__(self):
-        check_count(f"{type(self).__name__}'s d", self.d, self.least_d)
-        msgspec.structs.force_setattr(self, "d", int(self.d))  # NumPy's cannot be written to a spec
+        d = check_count(f"{type(self).__name__}'s d", self.d, self.least_d)
+        msgspec.structs.force_setattr(self, "d", d)  # NumPy's cannot be written to a spec
 
     def draw(self, n: int, seed: int) -> Dataset:
         """n training points, i.i.d. unless the distribution says otherwise."""
         check_count("n", n)
-        return Dataset(*self.sample(generator(seed, "data"), n), self)
+        return Dataset(*self.training_points(n, seed), self)
+
+    def training_points(self, n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+        """What `draw` makes a dataset of."""
+        return self.sample(generator(seed, "data"), n)
 
     def population(self, size: int = 10_000, seed: int = 0) -> Population:
         """The whole support where it is finite with at most 2^20 points, else a fresh sample."""
@@ -107,8 +110,8 @@ class Distribution(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         raise NotImplementedError
 
 
-def _xor_label(x: np.ndarray) -> np.ndarray:
-    return x[:, 0] * x[:, 1]
+def _with_xor_labels(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return x, x[:, 0] * x[:, 1]
 
 
 def hypercube(d: int) -> np.ndarray:
@@ -127,23 +130,19 @@ class Xor(Distribution, frozen=True, tag="xor"):
     least_d: ClassVar[int] = 2
 
     def sample(self, rng, n):
-        x = 1.0 - 2.0 * rng.integers(0, 2, (n, self.d))
-        return x, _xor_label(x)
+        return _with_xor_labels(1.0 - 2.0 * rng.integers(0, 2, (n, self.d)))
 
-    def draw(self, n: int, seed: int) -> Dataset:
+    def training_points(self, n, seed):
         if not self.distinct:
-            return super().draw(n, seed)
-        check_count("n", n)
+            return super().training_points(n, seed)
         if n > 2**self.d:
             raise FlattestError(f"{{−1, 1}}^{self.d} has only {2**self.d} points, fewer than {n}.")
-        x = _distinct_signs(generator(seed, "data"), n, self.d)
-        return Dataset(x, _xor_label(x), self)
+        return _with_xor_labels(_distinct_signs(generator(seed, "data"), n, self.d))
 
     def population(self, size: int = 10_000, seed: int = 0) -> Population:
         if 2**self.d > LARGEST_ENUMERATION:
             return super().population(size, seed)
-        x = hypercube(self.d)
-        return Population(x, _xor_label(x), exact=True)
+        return Population(*_with_xor_labels(hypercube(self.d)), exact=True)
 
 
 class CompleteXor(Xor, frozen=True, tag="complete_xor"):
@@ -155,8 +154,7 @@ class CompleteXor(Xor, frozen=True, tag="complete_xor"):
 
     least_d: ClassVar[int] = 3
 
-    def draw(self, n: int, seed: int) -> Dataset:
-        check_count("n", n)
+    def training_points(self, n, seed):
         if n % 4 or n < 4 * (self.d - 1) or n // 4 > 2 ** (self.d - 2):
             raise FlattestError(
                 f"Condition 1 at d = {self.d} needs n to be a multiple of 4 from "
@@ -164,8 +162,7 @@ class CompleteXor(Xor, frozen=True, tag="complete_xor"):
             )
         tails = _spanning_tails(n // 4, self.d, seed)
         heads = np.repeat(hypercube(2), len(tails), axis=0)
-        x = np.hstack([heads, np.tile(tails, (4, 1))])
-        return Dataset(x, _xor_label(x), self)
+        return _with_xor_labels(np.hstack([heads, np.tile(tails, (4, 1))]))
 
 
 def _spanning_tails(count: int, d: int, seed: int) -> np.ndarray:
@@ -191,7 +188,7 @@ def _distinct_signs(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
 def meets_condition_1(data: Dataset) -> bool:
     """Whether the training set is complete in the sense of wen2023's Condition 1."""
     signs = data.d >= 3 and np.isin(data.x, [-1.0, 1.0]).all()
-    if not signs or not np.array_equal(data.y, _xor_label(data.x)):
+    if not signs or not np.array_equal(data.y, _with_xor_labels(data.x)[1]):
         return False
     S, heads = np.unique(data.x[:, 2:], axis=0, return_counts=True)
     complete = (heads == 4).all() and len(np.unique(data.x, axis=0)) == data.n
@@ -230,8 +227,7 @@ class Circle(Distribution, frozen=True, tag="circle"):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.label not in CIRCLE_LABELS:
-            raise unknown("circle label", self.label, CIRCLE_LABELS)
+        entry("circle label", self.label, CIRCLE_LABELS)
         if self.radius < 1 or (self.d == 2 and self.radius != 1):
             raise FlattestError(f"The radius must be 1 at d = 2 and ≥ 1 beyond, not {self.radius}.")
 
@@ -267,17 +263,15 @@ class Univariate(Distribution, frozen=True, tag="univariate"):
         super().__post_init__()
         if self.d != 1:
             raise FlattestError(f"Univariate data have d = 1, not {self.d}.")
-        if self.target not in UNIVARIATE_TARGETS:
-            raise unknown("univariate target", self.target, UNIVARIATE_TARGETS)
+        entry("univariate target", self.target, UNIVARIATE_TARGETS)
         if not self.low < self.high or not 0 <= self.spread <= 1 or self.noise < 0:
             raise FlattestError("Univariate needs low < high, spread in [0, 1] and noise ≥ 0.")
 
-    def draw(self, n: int, seed: int) -> Dataset:
-        check_count("n", n)
+    def training_points(self, n, seed):
         rng = generator(seed, "data")
         cells = np.arange(n) + 0.5 + self.spread * rng.uniform(-0.5, 0.5, n)
         x = self.low + (self.high - self.low) * cells / n
-        return Dataset(x[:, None], self._labels(rng, x), self)
+        return x[:, None], self._labels(rng, x)
 
     def sample(self, rng, n):
         x = rng.uniform(self.low, self.high, n)
@@ -287,7 +281,17 @@ class Univariate(Distribution, frozen=True, tag="univariate"):
         return UNIVARIATE_TARGETS[self.target](x) + self.noise * rng.normal(size=len(x))
 
 
-class SumOfSingleIndex(Distribution, frozen=True, tag="sum_of_single_index"):
+class _Teacher(Distribution, frozen=True):
+    """x ~ N(0, I), y = Σ_k α_k link(v_k · x) + noise · N(0, 1), with (V, α) the `teacher`."""
+
+    def sample(self: Any, rng, n):
+        x = rng.normal(size=(n, self.d))
+        V, alpha = self.teacher
+        clean = np.asarray(activation(self.link).value(x @ V.T)) @ alpha
+        return x, clean + self.noise * rng.normal(size=n)
+
+
+class SumOfSingleIndex(_Teacher, frozen=True, tag="sum_of_single_index"):
     """x ~ N(0, I_d), y = (1/r) Σ_k link(u_k · x) + noise · N(0, 1) (vardhan2026, section 2).
 
     U = (u_1, …, u_r) are the first r coordinate directions, without loss of generality: the
@@ -317,9 +321,6 @@ class SumOfSingleIndex(Distribution, frozen=True, tag="sum_of_single_index"):
         """(V, α) such that y = Σ_k α_k link(v_k · x) + noise."""
         return self.directions, np.full(self.r, 1 / self.r)
 
-    def sample(self, rng, n):
-        return _teacher_sample(self, rng, n)
-
 
 class SingleIndex(SumOfSingleIndex, frozen=True, tag="single_index"):
     """x ~ N(0, I_d), y = link(u · x) + noise · N(0, 1) (vardhan2026, section 2)."""
@@ -332,7 +333,7 @@ class SingleIndex(SumOfSingleIndex, frozen=True, tag="single_index"):
             raise FlattestError(f"A single-index model has r = 1, not {self.r}.")
 
 
-class QuadraticForm(Distribution, frozen=True, tag="quadratic_form"):
+class QuadraticForm(_Teacher, frozen=True, tag="quadratic_form"):
     """x ~ N(0, I_d), y = xᵀAx + noise · N(0, 1), A traceless with ‖A‖_F² = ½ so that Var y = 1.
 
     The target of Nichani et al. 2023, section 4.2, that vardhan2026 takes for Figure 4c. It depends
@@ -359,17 +360,6 @@ class QuadraticForm(Distribution, frozen=True, tag="quadratic_form"):
         signs = np.repeat([1.0, -1.0], self.d // 2)
         return np.eye(self.d), signs / np.sqrt(2 * self.d)
 
-    def sample(self, rng, n):
-        return _teacher_sample(self, rng, n)
-
-
-def _teacher_sample(distribution, rng: np.random.Generator, n: int):
-    """x ~ N(0, I), y = Σ_k α_k link(v_k · x) + noise · N(0, 1)."""
-    x = rng.normal(size=(n, distribution.d))
-    V, alpha = distribution.teacher
-    clean = np.asarray(activation(distribution.link).value(x @ V.T)) @ alpha
-    return x, clean + distribution.noise * rng.normal(size=n)
-
 
 MultiIndex = SumOfSingleIndex | SingleIndex | QuadraticForm
 AnyDistribution = Xor | CompleteXor | Ball | Circle | Univariate | MultiIndex
@@ -387,8 +377,9 @@ def population_mean(
     `predict` maps rows of x to outputs, `metric` outputs and labels to one number per point.
     """
     points = distribution.population(size, seed)
-    starts = range(0, len(points.y), _ROWS_AT_ONCE)
-    chunks = [slice(start, start + _ROWS_AT_ONCE) for start in starts]
+    chunks = [
+        slice(start, start + _ROWS_AT_ONCE) for start in range(0, len(points.y), _ROWS_AT_ONCE)
+    ]
     values = np.concatenate(
         [_one_number_per_point(metric, predict(points.x[c]), points.y[c]) for c in chunks]
     )

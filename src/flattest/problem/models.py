@@ -10,7 +10,7 @@ import numpy as np
 from flattest.errors import FlattestError, unknown
 from flattest.machine import later
 from flattest.problem.activations import Activation, activation
-from flattest.problem.checks import check_count, finite_array
+from flattest.problem.checks import check_count, entry, finite_array
 from flattest.problem.randomness import generator
 
 Params = dict[str, Any]
@@ -62,13 +62,7 @@ class Init(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     gamma: float = 0.4
 
     def draw(self, rng: np.random.Generator, shape: tuple[int, ...], fan_in: int) -> np.ndarray:
-        if self.weights not in _DRAWS:
-            raise unknown("weight initialization", self.weights, _DRAWS)
-        return _DRAWS[self.weights](rng, shape, fan_in)
-
-    def draw_bias(self, rng: np.random.Generator, shape: tuple[int, ...], fan_in: int):
-        # He normal comes with zero biases; the uniform rule treats them as weights.
-        return self.draw(rng, shape, fan_in) * (self.weights == "uniform")
+        return entry("weight initialization", self.weights, _DRAWS)(rng, shape, fan_in)
 
 
 _DRAWS = {
@@ -103,20 +97,15 @@ class MLP(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="mlp"):
     activation_source: str = ""
 
     def __post_init__(self):
-        check_count("The width", self.width)
-        check_count("The depth", self.depth, least=2)
+        # NumPy's integers cannot be written to a spec.
+        msgspec.structs.force_setattr(self, "width", check_count("The width", self.width))
+        msgspec.structs.force_setattr(self, "depth", check_count("The depth", self.depth, least=2))
         if self.norm is not None and self.norm not in NORMS:
             raise unknown("norm", self.norm, [*NORMS, "None"])
         if self.norm is not None and self.depth != 2:
             raise FlattestError(f"norm {self.norm!r} is defined for depth 2, not {self.depth}.")
         if not self.epsilon > 0:
             raise FlattestError(f"Sim-LN's epsilon must be positive, not {self.epsilon!r}.")
-        # NumPy's integers cannot be written to a spec.
-        msgspec.structs.force_setattr(self, "width", int(self.width))
-        msgspec.structs.force_setattr(self, "depth", int(self.depth))
-        self._pin_activation()
-
-    def _pin_activation(self) -> None:
         found = activation(self.activation).fingerprint
         if self.activation_source not in ("", found):
             raise FlattestError(
@@ -136,16 +125,15 @@ class MLP(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="mlp"):
     def shapes(self, d: int) -> dict[str, tuple[int, ...]]:
         """The parameters' shapes for d inputs, in order."""
         m = self.width
-        shapes: dict[str, tuple[int, ...]] = {"W1": (m, d)}
-        if self.bias:
-            shapes["b1"] = (m,)
-        if self.norm == "sim_bn":
-            shapes["gamma"] = (m,)
-        shapes |= {f"W{layer}": (m, m) for layer in range(2, self.depth)}
-        shapes[f"W{self.depth}"] = (m,)
-        if self.output_bias:
-            shapes["b_out"] = ()
-        return shapes
+        shapes: list[tuple[bool, str, tuple[int, ...]]] = [
+            (True, "W1", (m, d)),
+            (self.bias, "b1", (m,)),
+            (self.norm == "sim_bn", "gamma", (m,)),
+            *((True, f"W{layer}", (m, m)) for layer in range(2, self.depth)),
+            (True, f"W{self.depth}", (m,)),
+            (self.output_bias, "b_out", ()),
+        ]
+        return {name: shape for present, name, shape in shapes if present}
 
     def init(self, d: int, seed: int) -> Params:
         """Parameters drawn as `initialization` says, each from a stream of its own."""
@@ -163,11 +151,9 @@ class MLP(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="mlp"):
         rng, rule = generator(seed, f"init/{name}"), self.initialization
         if name == "gamma":
             return rng.uniform(-rule.gamma, rule.gamma, shape)
-        if name == "b_out":
-            return np.asarray(rule.draw_bias(rng, shape, self.width))
-        if name == "b1":
-            return rule.draw_bias(rng, shape, d)
-        return rule.draw(rng, shape, d if name == "W1" else self.width)
+        values = np.asarray(rule.draw(rng, shape, d if name in ("W1", "b1") else self.width))
+        # He normal comes with zero biases; the uniform rule treats them as weights.
+        return values * (rule.weights == "uniform") if name in ("b1", "b_out") else values
 
     def check(self, params: Params, d: int) -> None:
         """Raises unless `params` are finite arrays of this network's shapes for d inputs."""
@@ -193,9 +179,12 @@ class MLP(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="mlp"):
                 raise FlattestError(
                     "Sim-BN needs the training inputs, train_x, for its statistics."
                 )
-            r = params["gamma"] * r / _root_mean_square(self.first_layer(params, train_x))
+            square = (self.first_layer(params, train_x) ** 2).mean(axis=0)
+            # 1 for a neuron that is 0 on all training inputs, whose output is 0.
+            r = params["gamma"] * r / _root(square, square == 0, 1.0)
         elif self.norm == "sim_ln":
-            r = r / _norm_at_least(r, self.epsilon)[:, None]
+            square = (r**2).sum(axis=1)
+            r = r / _root(square, square <= self.epsilon**2, self.epsilon)[:, None]
         for layer in range(2, self.depth):
             r = self.sigma.value(r @ params[f"W{layer}"].T)
         return r @ params[f"W{self.depth}"] + (params["b_out"] if self.output_bias else 0.0)
@@ -217,15 +206,6 @@ def predict(model: Model, params: Params, x, train_x) -> np.ndarray:
     return np.asarray(model.apply(exact, jnp.asarray(x), jnp.asarray(train_x)))
 
 
-def _root_mean_square(r):
-    """s_j over the training set; 1 for a neuron that is 0 on all of it, whose output is 0."""
-    square = (r**2).mean(axis=0)
-    dead = square == 0
-    return jnp.where(dead, 1.0, jnp.sqrt(jnp.where(dead, 1.0, square)))
-
-
-def _norm_at_least(r, epsilon: float):
-    """max(‖r‖, ε) for each row, with gradient 0 where ε is the larger."""
-    square = (r**2).sum(axis=1)
-    small = square <= epsilon**2
-    return jnp.where(small, epsilon, jnp.sqrt(jnp.where(small, 1.0, square)))
+def _root(square, small, least: float):
+    """√square, and `least` with gradient 0 where the square is `small`."""
+    return jnp.where(small, least, jnp.sqrt(jnp.where(small, 1.0, square)))

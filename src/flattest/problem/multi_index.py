@@ -116,7 +116,12 @@ def gaussian_moments(first: str, W, second: str, V) -> np.ndarray:
 def population_loss(W, a, distribution: MultiIndex, activation: str) -> float:
     """E (f(x) − y)² = E y² − 2 a·k + aᵀ K a in closed form (App. B), noise included."""
     power, k, K = _quadratic_form(W, distribution, activation)
-    return _loss(power, k, K, _checked_outer_weights(a, len(k)))
+    a = finite_array("The array of outer weights", a)
+    if a.shape != k.shape:
+        raise FlattestError(
+            f"Outer weights must be {len(k)} numbers, one per neuron, not {a.shape}."
+        )
+    return _loss(power, k, K, a)
 
 
 def least_population_loss(W, distribution: MultiIndex, activation: str) -> tuple[float, np.ndarray]:
@@ -157,13 +162,6 @@ def _checked_weights(W, d: int | None = None) -> np.ndarray:
     if W.ndim != 2 or W.size == 0 or W.shape[1] != (d or W.shape[1]):
         raise FlattestError(f"Inner weights must be (m, {d or 'd'}), not {W.shape}.")
     return W
-
-
-def _checked_outer_weights(a, m: int) -> np.ndarray:
-    a = finite_array("The array of outer weights", a)
-    if a.shape != (m,):
-        raise FlattestError(f"Outer weights must be {m} numbers, one per neuron, not {a.shape}.")
-    return a
 
 
 def _checked_directions(U) -> np.ndarray:

@@ -134,10 +134,7 @@ def _parse(path: str | Path, metadata: dict[str, str], field: str, kind: Any) ->
 
 
 def _digest(tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> str:
-    parts = hashlib.blake2b(digest_size=16)
-    for name in sorted(tensors):
-        value = np.ascontiguousarray(tensors[name])
-        parts.update(f"{name}{value.shape}".encode() + value.tobytes())
-    for name in sorted(metadata):
-        parts.update(f"{name}={metadata[name]};".encode())
-    return parts.hexdigest()
+    arrays = {name: np.ascontiguousarray(tensors[name]) for name in sorted(tensors)}
+    parts = [f"{name}{value.shape}".encode() + value.tobytes() for name, value in arrays.items()]
+    parts += [f"{name}={metadata[name]};".encode() for name in sorted(metadata)]
+    return hashlib.blake2b(b"".join(parts), digest_size=16).hexdigest()

@@ -190,8 +190,8 @@ def _newton_step(masses: _Masses, t: np.ndarray) -> None:
     scaled = masses.scaled(t)
     gradient = scaled.surplus()
     direction = _laplacian_solve(scaled, -gradient, rtol=1e-6)
-    slope, step = gradient @ direction, 1.0
-    while step > 1e-6:
+    slope = gradient @ direction
+    for step in 0.5 ** np.arange(20):
         trial = t + step * direction
         # A step so long that masses overflow is refused like any other that is too long.
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
@@ -199,7 +199,6 @@ def _newton_step(masses: _Masses, t: np.ndarray) -> None:
         if reached <= scaled.total + 1e-4 * step * slope:
             t[:] = trial
             return
-        step /= 2
 
 
 def _laplacian_solve(masses: _Masses, right: np.ndarray, rtol: float) -> np.ndarray:
@@ -249,19 +248,14 @@ def _proved(scaled: _Masses, flow: _Masses, reach: _Reach) -> float:
     total = flow.total
     if not 0 < total < np.inf:
         return 0.0
-    exponent = -_cost_of_imbalance(flow, reach) / total
+    surplus = flow.surplus()
+    moved = surplus != 0
+    # The largest −Σ r_u s_u, s within reach.
+    exponent = -float(np.abs(surplus[moved]) @ np.where(surplus > 0, *reach)[moved]) / total
     for (_, _, G), (_, _, w) in zip(scaled.blocks, flow.blocks, strict=True):
         share = w[w > 0] / total
         exponent += float((share * np.log(G[w > 0] / share)).sum())
     return float(np.exp(exponent))
-
-
-def _cost_of_imbalance(flow: _Masses, reach: _Reach) -> float:
-    """The largest −Σ r_u s_u, r_u the mass that unit u of `flow` gives away, s within reach."""
-    surplus = flow.surplus()
-    distance = np.where(surplus > 0, *reach)
-    moved = surplus != 0
-    return float(np.abs(surplus[moved]) @ distance[moved])
 
 
 def _reach(masses: _Masses, scaled: _Masses) -> _Reach:
@@ -274,8 +268,7 @@ def _reach(masses: _Masses, scaled: _Masses) -> _Reach:
     _, held = np.unique(_components(masses), return_index=True)
     graph = scaled.graph()
     graph.data = np.maximum(np.log(scaled.total / graph.data), 0)
-    fall, rise = (dijkstra(g, indices=held, min_only=True) for g in (graph, graph.T))
-    return fall, rise
+    return tuple(dijkstra(g, indices=held, min_only=True) for g in (graph, graph.T))
 
 
 def _circulation(masses: _Masses) -> _Masses:

@@ -41,10 +41,9 @@ class Pencil:
 
     def matrix(self, s: np.ndarray) -> np.ndarray:
         """A(s) = F + Σ_i e^{c s_i} U_i + e^{−s_i} D_i."""
-        k, n, _ = self.up.shape
-        grown = np.exp(self.power * s) @ self.up.reshape(k, n * n)
-        shrunk = np.exp(-s) @ self.down.reshape(k, n * n)
-        return self.fixed + (grown + shrunk).reshape(n, n)
+        grown = np.tensordot(np.exp(self.power * s), self.up, 1)
+        shrunk = np.tensordot(np.exp(-s), self.down, 1)
+        return self.fixed + (grown + shrunk)
 
     def value(self, s: np.ndarray) -> float:
         """λ_max(A(s))."""
@@ -52,10 +51,7 @@ class Pencil:
 
     def inner(self, Z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(⟨U_i, Z⟩, ⟨D_i, Z⟩), clipped at 0 against rounding."""
-        flat = Z.reshape(-1)
-        k, n, _ = self.up.shape
-        up, down = self.up.reshape(k, n * n) @ flat, self.down.reshape(k, n * n) @ flat
-        return np.maximum(up, 0), np.maximum(down, 0)
+        return np.tensordot(self.up, Z).clip(0), np.tensordot(self.down, Z).clip(0)
 
     def dual_value(self, Z: np.ndarray) -> float:
         """D(Z), a lower bound on the minimum for every density matrix Z."""
@@ -104,7 +100,7 @@ def minimize_top_eigenvalue(problem: Pencil, target_gap: float = TARGET_GAP) -> 
     s = problem.balance(Z)
     start = Solution(s, problem.value(s), Z, problem.dual_value(Z), 0)
     simple = _alternate(problem, start, target_gap)
-    return simple if simple.gap <= target_gap else _follow_path(problem, simple, target_gap)
+    return simple if simple.gap <= target_gap else _follow_path(problem, start, simple, target_gap)
 
 
 def _alternate(problem: Pencil, best: Solution, target_gap: float) -> Solution:
@@ -121,11 +117,9 @@ def _alternate(problem: Pencil, best: Solution, target_gap: float) -> Solution:
     return best
 
 
-def _follow_path(problem: Pencil, best: Solution, target_gap: float) -> Solution:
-    n = len(problem.fixed)
-    # Not from the alternation's s, which swings far where the optimum is multiple.
-    s = problem.balance(np.eye(n) / n)
-    top = problem.value(s)
+def _follow_path(problem: Pencil, start: Solution, best: Solution, target_gap: float) -> Solution:
+    """From `start`: the alternation's s swings far where the optimum is multiple."""
+    n, s, top = len(problem.fixed), start.s, start.value
     tau, mu = 1.5 * top, 0.5 * top / n
     while best.gap > target_gap and mu * n > 1e-3 * target_gap * top:
         s, tau, Z, steps = _center(problem, s, tau, mu)
@@ -164,28 +158,21 @@ def _derivatives(problem: Pencil, s, M, mu: float):
     ∂_i = ⟨M, A_i⟩, ∂_i∂_j = ⟨M A_i, A_j M⟩ + δ_ij ⟨M, P_i⟩, ∂_τ = 1/μ − tr M,
     ∂_i∂_τ = −⟨M², A_i⟩, ∂_τ² = tr M².
     """
-    k, n, _ = problem.up.shape
     c = problem.power
     grown = c * np.exp(c * s)[:, None, None] * problem.up
     shrunk = np.exp(-s)[:, None, None] * problem.down
-    A_i = (grown - shrunk).reshape(k, n * n)
-    P_i = (c * grown + shrunk).reshape(k, n * n)
-    turned = (M @ A_i.reshape(k, n, n)).reshape(k, n * n)
-    back = np.swapaxes(turned.reshape(k, n, n), 1, 2).reshape(k, n * n)
-    gradient = np.append(A_i @ M.reshape(-1), 1 / mu - np.trace(M))
-    hessian = np.empty((k + 1, k + 1))
-    hessian[:k, :k] = turned @ back.T + np.diag(P_i @ M.reshape(-1))
-    hessian[:k, k] = hessian[k, :k] = -A_i @ (M @ M).reshape(-1)
-    hessian[k, k] = (M * M).sum()
-    return gradient, hessian
+    A_i, P_i = grown - shrunk, c * grown + shrunk
+    MA_i = M @ A_i
+    in_s = np.tensordot(MA_i, MA_i, ((1, 2), (2, 1))) + np.diag(np.tensordot(P_i, M))
+    in_both = -np.tensordot(A_i, M @ M)
+    gradient = np.append(np.tensordot(A_i, M), 1 / mu - np.trace(M))
+    return gradient, np.block([[in_s, in_both[:, None]], [in_both, (M * M).sum()]])
 
 
 def _backtrack(problem: Pencil, s, tau, mu, psi, step, decrement, M):
-    length = 1.0
-    while length > 1e-10:
+    for length in 0.5 ** np.arange(34):
         s_new, tau_new = s + length * step[:-1], tau + length * step[-1]
         psi_new, M_new = _barrier(problem, s_new, tau_new, mu)
         if psi_new <= psi - 1e-4 * length * decrement:
             return s_new, tau_new, psi_new, M_new
-        length *= 0.5
     return s, tau, psi, M

@@ -1,6 +1,6 @@
 """The flattest implementation of a function within its rescaling orbit (mulayoff2021, XI)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -47,10 +47,11 @@ def flattest_implementation(
 
     For any two-layer network with a homogeneous activation and no normalization, in any dimension.
     """
-    ell = resolve_loss(loss)
-    problem = orbit_pencil(model, params, data, ell)
+    problem = orbit_pencil(model, params, data, resolve_loss(loss))
     original = problem.value(np.zeros(model.width))
-    found = _best(_solve(problem), original)
+    found = _solve(problem)
+    if not found.value < original:  # the given parameters are optimal to the last digits
+        found = replace(found, s=np.zeros(model.width), value=original)
     beta = np.exp(found.s / 2)
     return FlattestImplementation(
         measure="top_eigenvalue",
@@ -95,11 +96,4 @@ def _solve(problem: Pencil) -> Solution:
     up, down = (part.trace(axis1=1, axis2=2) for part in (problem.up, problem.down))
     s[grows & ~shrinks] = np.log(share / up[grows & ~shrinks]) / problem.power
     s[shrinks & ~grows] = -np.log(share / down[shrinks & ~grows])
-    return Solution(s, problem.value(s), found.density, found.dual, found.steps)
-
-
-def _best(found: Solution, original: float) -> Solution:
-    """Never worse than β = 1, should the given parameters be optimal to the last digits."""
-    if original > found.value:
-        return found
-    return Solution(np.zeros(len(found.s)), original, found.density, found.dual, found.steps)
+    return replace(found, s=s, value=problem.value(s))

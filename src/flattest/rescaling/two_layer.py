@@ -51,24 +51,16 @@ def rescaled(model: MLP, params: Params, scales) -> Params:
 
     A scale of 0 is the limit for a neuron with a_j = 0, and stays so.
     """
-    b = np.asarray(scales, np.float64)
-    _check_scales(b, np.asarray(params["W2"]))
-    inverse = np.divide(1.0, b, out=np.zeros_like(b), where=b > 0)
-    new = in_float64(params)
-    new["W1"] = b[:, None] * new["W1"]
-    if model.bias:
-        new["b1"] = b * new["b1"]
-    new["W2"] = inverse**model.homogeneity * new["W2"]
-    return new
-
-
-def _check_scales(b: np.ndarray, a: np.ndarray) -> None:
+    b, a = np.asarray(scales, np.float64), np.asarray(params["W2"])
     if b.shape != a.shape:
         raise FlattestError(f"There must be a scale for each of {a.size} neurons, not {b.shape}.")
     wrong = ~np.isfinite(b) | (b < 0) | ((b == 0) & (a != 0))
     if wrong.any():
         j = int(np.argmax(wrong))
         raise FlattestError(f"The scale of neuron {j} must be positive and finite, not {b[j]}.")
+    inverse = np.divide(1.0, b, out=np.zeros_like(b), where=b > 0)
+    factors = {"W1": b[:, None], "b1": b, "W2": inverse**model.homogeneity}
+    return {name: factors.get(name, 1.0) * value for name, value in in_float64(params).items()}
 
 
 @dataclass(frozen=True)
@@ -109,20 +101,18 @@ class Masses:
 def masses(model: MLP, params: Params, data: Dataset, loss="mse") -> Masses:
     """The masses A_j, B_j that the trace of the Hessian has along the rescaling orbit."""
     c = check_rescalable(model, params, data)
-    loss = resolve_loss(loss)
+    loss, sigma = resolve_loss(loss), model.sigma
     exact = in_float64(params)
     a = exact["W2"]
     h = data.x @ exact["W1"].T + exact.get("b1", 0.0)
-    sigma = model.sigma
     r, dr, ddr = (np.asarray(s(h)) for s in (sigma.value, sigma.slope, sigma.curvature))
     f = r @ a + exact.get("b_out", 0.0)
     slope, curvature = loss.slope(f, data.y), loss.curvature(f, data.y)
     sizes = np.sum(data.x**2, axis=1) + model.bias
-    A = curvature @ r**2 / data.n
     first = (curvature * sizes) @ dr**2 / data.n
     second = (slope * sizes) @ ddr / data.n
     constant = float(np.mean(curvature)) if model.output_bias else 0.0
-    return Masses(c, A, a**2 * first + a * second, constant)
+    return Masses(c, curvature @ r**2 / data.n, a**2 * first + a * second, constant)
 
 
 def norm_exponent(name: str) -> float:

@@ -7,7 +7,7 @@ a target and a source: rescaling what unit u gives out by β_u turns it into
 W · β_target / β_source, and its diagonal entry H of ∇²L into H · (β_source / β_target)².
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -54,13 +54,17 @@ class Units:
 
     def components(self) -> np.ndarray:
         """For each unit, the number of the set of units it is tied to; 0 for what is fixed."""
-        pairs = [np.zeros((2, 0), int), *(np.stack(tie) for tie in self._ties)]
-        rows, columns = np.concatenate(pairs, axis=1)
-        graph = coo_array((np.ones(len(rows), np.int8), (rows, columns)), (self._count,) * 2)
-        _, found = connected_components(graph, directed=False)
+        found = _connected(map(np.stack, self._ties), self._count)
         # Numbered by first appearance, so that unit 0 is in component 0.
         _, first, component = np.unique(found, return_index=True, return_inverse=True)
         return np.argsort(np.argsort(first))[component]
+
+
+def _connected(pairs: Iterable[np.ndarray], count: int) -> np.ndarray:
+    """The number of the set that each of `count` units belongs to, given pairs (2, k) of a set."""
+    rows, columns = np.concatenate([np.zeros((2, 0), int), *pairs], axis=1)
+    graph = coo_array((np.ones(len(rows), np.int8), (rows, columns)), (count, count))
+    return connected_components(graph, directed=False)[1]
 
 
 class NotFollowed(Exception):
@@ -120,18 +124,22 @@ def flattest(units: Units, diagonal: Mapping[str, np.ndarray]) -> Flattest:
         name: Ends(component[end.target], component[end.source]) for name, end in units.ends.items()
     }
     masses = {name: _moving(diagonal[name], end) for name, end in ends.items()}
-    smallest = min(float(np.min(mass, initial=0)) for mass in masses.values())
-    if smallest < 0:
+    if any((mass < 0).any() for mass in masses.values()):
         raise Unbounded
     groups = _groups(ends, component.max() + 1)
     couplings = [c for name, end in ends.items() for c in _couplings(masses[name], end, groups)]
     found = balance(couplings)
     beta = np.ones(component.max() + 1)
     for name, values in found.beta.items():
-        beta[groups.members(name)] = values
+        beta[groups.of == int(name)] = values
     factors = {name: beta[end.target] / beta[end.source] for name, end in ends.items()}
     per_layer = {name: float(np.sum(diagonal[name] / factors[name] ** 2)) for name in ends}
-    constant = sum(_unmoved(diagonal[name], end) for name, end in ends.items())
+    # Summed by itself: the whole trace less what moves would have the whole's rounding error, and
+    # rescalings make the whole as large as they like. So would the entries that `_moving` takes
+    # for rounding errors, which are left out.
+    constant = sum(
+        float(np.sum(diagonal[name], where=end.target == end.source)) for name, end in ends.items()
+    )
     return Flattest(found, constant, factors, per_layer)
 
 
@@ -142,42 +150,27 @@ def _moving(entries: np.ndarray, end: Ends) -> np.ndarray:
     return np.where(end.target != end.source, clean, 0.0)
 
 
-def _unmoved(entries: np.ndarray, end: Ends) -> float:
-    """The sum of the entries that no rescaling changes.
-
-    Summed by themselves: the whole trace less what moves would have the whole's rounding error,
-    and rescalings make the whole as large as they like. So would the entries that `_moving` takes
-    for rounding errors, which are left out.
-    """
-    return float(np.sum(entries, where=end.target == end.source))
-
-
 @dataclass(frozen=True)
 class _Groups:
-    """Components that occur at one end of a weight together make a group, as balancing has it."""
+    """Components that occur at one end of a weight together make a group, as balancing has it.
+
+    The last size, that of group −1, is the 1 of what is fixed.
+    """
 
     of: np.ndarray
     position: np.ndarray
     sizes: np.ndarray
 
-    def members(self, name: str) -> np.ndarray:
-        return np.flatnonzero(self.of == int(name))
-
 
 def _groups(ends: Mapping[str, Ends], count: int) -> _Groups:
     sides = [side for end in ends.values() for side in (end.target, end.source)]
-    pairs = [np.zeros((2, 0), int)]
-    for side in sides:
-        free = np.unique(side[side != FIXED])
-        pairs.append(np.stack([free[:-1], free[1:]]))
-    rows, columns = np.concatenate(pairs, axis=1)
-    graph = coo_array((np.ones(len(rows), np.int8), (rows, columns)), (count, count))
-    _, of = connected_components(graph, directed=False)
+    together = [np.unique(side[side != FIXED]) for side in sides]
+    of = _connected([np.stack([free[:-1], free[1:]]) for free in together], count)
     sizes = np.bincount(of)
     order = np.argsort(of, kind="stable")
     position = np.empty(count, int)
     position[order] = np.arange(count) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    return _Groups(of, position, sizes)
+    return _Groups(of, position, np.append(sizes, 1))
 
 
 def _couplings(mass: np.ndarray, end: Ends, groups: _Groups) -> list[Coupling]:
@@ -187,7 +180,7 @@ def _couplings(mass: np.ndarray, end: Ends, groups: _Groups) -> list[Coupling]:
     source, columns = _by_group(end.source, groups)
     for b in np.unique(target):
         for a in np.unique(source):
-            height, width = _size(b, groups), _size(a, groups)
+            height, width = groups.sizes[b], groups.sizes[a]
             chosen = np.broadcast_to((target == b) & (source == a), mass.shape)
             place = np.broadcast_to(rows * width + columns, mass.shape)
             total = np.bincount(place[chosen], mass[chosen], minlength=height * width)
@@ -202,10 +195,6 @@ def _by_group(components: np.ndarray, groups: _Groups) -> tuple[np.ndarray, np.n
         np.where(fixed, -1, groups.of[components]),
         np.where(fixed, 0, groups.position[components]),
     )
-
-
-def _size(group: int, groups: _Groups) -> int:
-    return 1 if group == -1 else int(groups.sizes[group])
 
 
 def _name(group: int) -> str | None:

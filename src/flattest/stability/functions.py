@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from flattest.errors import FlattestError
-from flattest.problem.losses import require_near_minimum
 
 SHAPES = "W1 (k, 1) or (k,), b1 (k,), W2 (k,) and b_out ()"
 
@@ -78,19 +77,16 @@ class SecondDerivative:
     masses: np.ndarray
 
 
-def neuron_knots(network: UnivariateNetwork) -> np.ndarray:
-    """τ_i = −b1_i / w1_i (S36), NaN for a neuron with w1_i = 0, which has no knot."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(network.w1 != 0, -network.b1 / network.w1, np.nan)
-
-
 def second_derivative(params: "dict | UnivariateNetwork") -> SecondDerivative:
-    """f″ of a univariate ReLU network as signed point masses, merged where neurons share a knot."""
+    """f″ of a univariate ReLU network as signed point masses, merged where neurons share a knot.
+
+    The knots are τ_i = −b1_i / w1_i (S36); a neuron with w1_i = 0 has none.
+    """
     network = UnivariateNetwork.of(params)
     kinked = network.w1 != 0
-    knots, owner = np.unique(neuron_knots(network)[kinked], return_inverse=True)
-    masses = np.bincount(owner, (network.w2 * np.abs(network.w1))[kinked], knots.size)
-    return SecondDerivative(knots, masses)
+    w1, b1, w2 = (part[kinked] for part in (network.w1, network.b1, network.w2))
+    knots, owner = np.unique(-b1 / w1, return_inverse=True)
+    return SecondDerivative(knots, np.bincount(owner, w2 * np.abs(w1), knots.size))
 
 
 def sample(x: np.ndarray) -> np.ndarray:
@@ -114,10 +110,3 @@ def points(data) -> tuple[np.ndarray, np.ndarray]:
         )
     sample(x)
     return x.reshape(-1), np.asarray(data.y, float).reshape(-1)
-
-
-def near_minimum(network: UnivariateNetwork, data) -> np.ndarray:
-    """The inputs (n,); raises where the network is far from a minimum on the data."""
-    x, y = points(data)
-    require_near_minimum(network(x), y)
-    return x

@@ -11,34 +11,31 @@ from itertools import product
 import numpy as np
 
 from flattest.errors import FlattestError
-from flattest.stability.functions import UnivariateNetwork, near_minimum
-from flattest.stability.weights import positive_step, sharpness_threshold, theorem1_threshold
+from flattest.problem.losses import require_near_minimum
+from flattest.stability.functions import UnivariateNetwork, points
+from flattest.stability.weights import sharpness_threshold, theorem1_threshold
 
 EXACT_TOGGLES = 12
-
-
-def activation_pattern(network: UnivariateNetwork, x: np.ndarray) -> np.ndarray:
-    """I(x_j; θ)_i = 1{w1_i x_j + b1_i > 0}, of shape (n, k)."""
-    return network.preactivations(x) > 0
 
 
 def tangent_features(params: "dict | UnivariateNetwork", x: np.ndarray, pattern=None) -> np.ndarray:
     """Φ = [∇_θ φ(x_1), …, ∇_θ φ(x_n)] of shape (3k+1, n), rows in the order of θ (S32, S53).
 
-    `pattern` (n, k) replaces the network's own activation pattern by that of another mode.
+    `pattern` (n, k) replaces the network's own activation pattern 1{w1_i x_j + b1_i > 0} by that
+    of another mode.
     """
     network = UnivariateNetwork.of(params)
     x = np.asarray(x, float).reshape(-1)
-    active = activation_pattern(network, x) if pattern is None else np.asarray(pattern, bool)
+    h = network.preactivations(x)
+    active = h > 0 if pattern is None else np.asarray(pattern, bool)
     w2 = active * network.w2
-    rows = [x[:, None] * w2, w2, active * network.preactivations(x), np.ones((x.size, 1))]
+    rows = [x[:, None] * w2, w2, active * h, np.ones((x.size, 1))]
     return np.concatenate(rows, axis=1).T
 
 
 def gram_top_eigenvalue(features: np.ndarray) -> float:
     """λ_max(ΦΦᵀ)/n = ‖Φ‖²/n, through the smaller n × n Gram matrix."""
-    n = features.shape[1]
-    return float(np.linalg.eigvalsh(features.T @ features)[-1] / n)
+    return float(np.linalg.eigvalsh(features.T @ features)[-1] / features.shape[1])
 
 
 def toggles(params: "dict | UnivariateNetwork", x: np.ndarray) -> np.ndarray:
@@ -66,7 +63,7 @@ def modes(params: "dict | UnivariateNetwork", x: np.ndarray):
             f"{len(free)} toggles span 2^{len(free)} modes; enumerate at most "
             f"{EXACT_TOGGLES}, or use `upper_top_eigenvalue`, which bounds the rest."
         )
-    base = activation_pattern(network, x)
+    base = network.preactivations(x) > 0
     for choice in product((False, True), repeat=len(free)):
         pattern = base.copy()
         pattern[free[:, 0], free[:, 1]] = choice
@@ -92,7 +89,8 @@ def upper_top_eigenvalue(params: "dict | UnivariateNetwork", data) -> Upper:
     the difference has orthogonal columns if each neuron toggles on one sample.
     """
     network = UnivariateNetwork.of(params)
-    x = near_minimum(network, data)
+    x, y = points(data)
+    require_near_minimum(network(x), y)
     count = len(toggles(network, x))
     dominated, attained = dominating_value(network, x)
     if attained:
@@ -105,11 +103,10 @@ def upper_top_eigenvalue(params: "dict | UnivariateNetwork", data) -> Upper:
 
 def dominating_value(network: UnivariateNetwork, x: np.ndarray) -> tuple[float, bool]:
     widest = network.preactivations(x) >= 0
-    features = tangent_features(network, x, widest)
-    k = network.width
+    outer = tangent_features(network, x, widest)[2 * network.width :]
     inner = widest * np.abs(network.w2)
     coupling = 1 + np.multiply.outer(x, x)
-    gram = (inner @ inner.T) * np.abs(coupling) + features[2 * k :].T @ features[2 * k :]
+    gram = (inner @ inner.T) * np.abs(coupling) + outer.T @ outer
     return float(np.linalg.eigvalsh(gram)[-1] / x.size), bool((coupling >= 0).all())
 
 
@@ -152,8 +149,7 @@ def theorem2_threshold(params: "dict | UnivariateNetwork", x: np.ndarray, lr: fl
     From (S79) and (S75): (λ − 1)/2 with λ = `strongly_stable_sharpness`.
     """
     p_over_n = toggles_per_sample(params, x).max() / np.size(x)
-    C = gradient_bound(params, x)
-    return (strongly_stable_sharpness(positive_step(lr), C, p_over_n) - 1) / 2
+    return (strongly_stable_sharpness(lr, gradient_bound(params, x), p_over_n) - 1) / 2
 
 
 def stable_variation(params: "dict | UnivariateNetwork", x: np.ndarray, lr: float) -> float:

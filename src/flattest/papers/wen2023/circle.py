@@ -56,10 +56,9 @@ def bumps_and_plateaus(angles, t, norm, half_angle, silence) -> tuple[Neurons, n
     left = close_pairs(gaps, t, close=3 * half_angle)
     right = (left + 1) % len(t)
     shared = np.sign(t[left]) * np.minimum(np.abs(t[left]), np.abs(t[right]))
-    rest = t.copy()
-    rest[left] -= shared
-    rest[right] -= shared
     paired = np.concatenate([left, right])
+    rest = t.copy()
+    rest[paired] -= np.tile(shared, 2)
     alone = np.delete(np.arange(len(t)), paired[rest[paired] == 0])
     half = gaps[left] / 2
     beyond = np.minimum(reach[left - 1], reach[right])

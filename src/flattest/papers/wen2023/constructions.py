@@ -15,16 +15,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flattest.errors import FlattestError
-from flattest.evidence import Verdict
-from flattest.flatness.bounds import lower_bound, targets
+import flattest as ft
+from flattest.flatness.bounds import targets
 from flattest.flatness.certification import differentiable, is_interpolator
-from flattest.flatness.extreme import Points, Separation, distinct, distinct_inputs, separate
+from flattest.flatness.extreme import Points, distinct, distinct_inputs, separate
 from flattest.papers.wen2023.circle import bumps_and_plateaus
-from flattest.problem.data import Dataset, require_dataset
+from flattest.problem.data import hypercube, require_dataset
 from flattest.problem.losses import Loss
-from flattest.problem.losses import loss as resolve_loss
-from flattest.problem.models import MLP, Params
+from flattest.problem.models import Params
 
 RESOLUTION = 1e-5
 SILENCE = 1e-7
@@ -33,13 +31,13 @@ SILENCE = 1e-7
 class Construction(NamedTuple):
     """A network, its parameters, and the certificate of what they attain."""
 
-    model: MLP
+    model: ft.MLP
     params: Params
-    certificate: Verdict
+    certificate: ft.Verdict
 
 
 def memorizer(
-    data: Dataset,
+    data: ft.Dataset,
     depth: int = 2,
     width: int | None = None,
     loss: str | Loss = "mse",
@@ -67,24 +65,20 @@ def memorizer(
     Neurons beyond the inputs have W1 = 0, b1 = −1 and W_D = 0: inactive, off the kink, no gradient.
     """
     points, t = distinct_inputs(data, loss)
-    k = len(points.x)
-    model = MLP(_width(width, k), depth=depth, bias=True)
-    norms = np.sqrt((points.x**2).sum(axis=1) + 1)
+    model = ft.MLP(_width(width, len(t)), depth=depth, bias=True)
     zero = t == 0
     if r is None:
-        r = np.where(zero, 1.0, (norms / np.where(zero, 1.0, np.abs(t))) ** (1 / depth))
+        r = np.where(zero, 1.0, (_norms(points.x) / np.where(zero, 1.0, np.abs(t))) ** (1 / depth))
     u = np.where(zero, silence, np.abs(t) * r ** (depth - 1))
-    params = _one_hot_layer(points.x, separate(points.x, points.names), u, t, data.d)
-    for layer in range(2, depth):
-        hidden = np.full((model.width, model.width), off_diagonal)
-        hidden[np.arange(k), np.arange(k)] = 1 / r
-        params[f"W{layer}"] = hidden
-    params[f"W{depth}"] = np.sign(t) / r
+    hidden = np.full((model.width, model.width), off_diagonal)
+    hidden[np.diag_indices(len(t))] = 1 / r
+    params = _one_hot_layer(points, u, t)
+    params |= {f"W{layer}": hidden for layer in range(2, depth)} | {f"W{depth}": np.sign(t) / r}
     return _construction("wen2023 Theorem 4.1, memorizer", model, params, data, loss)
 
 
 def xor_generalizer(
-    data: Dataset,
+    data: ft.Dataset,
     width: int | None = None,
     loss: str | Loss = "mse",
     r: float | None = None,
@@ -95,17 +89,15 @@ def xor_generalizer(
     neuron is at r and the others at −r or −3r, so f = t everywhere, and Equation (4) asks
     |t|/r = r/‖x'‖, that is r = (|t|² (d + 1))^{1/4}. Printed: (d² + 1)^{1/4}.
     """
-    t = _xor_targets(data, loss)
-    if r is None:
-        r = np.sqrt(t * np.sqrt(data.d + 1))
-    model = MLP(_width(width, 4), bias=True)
-    patterns, signs = _xor_patterns(data.d)
+    t, patterns, signs = _xor(data, loss)
+    r = np.sqrt(t * np.sqrt(data.d + 1)) if r is None else r
+    model = ft.MLP(_width(width, 4), bias=True)
     params = {"W1": r * patterns, "b1": np.full(4, -r), "W2": t / r * signs}
     return _construction("wen2023 Equation (5), generalizer", model, params, data, loss)
 
 
 def head_generalizer(
-    data: Dataset,
+    data: ft.Dataset,
     s: int,
     width: int | None = None,
     loss: str | Loss = "mse",
@@ -120,19 +112,16 @@ def head_generalizer(
     Printed: v_j for w_j in W1, and r² = |y_j| (R² + 1).
     """
     if not isinstance(s, int) or not 1 <= s <= data.d:
-        raise FlattestError(f"s must lie between 1 and d = {data.d}, not {s!r}.")
+        raise ft.FlattestError(f"s must lie between 1 and d = {data.d}, not {s!r}.")
     heads, t, norm = _heads(data, s, loss)
-    zero = t == 0
-    if r is None:
-        r = np.where(zero, SILENCE, np.sqrt(np.abs(t) * norm))
-    params = _one_hot_layer(heads.x, separate(heads.x, heads.names), r, t, data.d)
-    params["W2"] = t / r
-    model = MLP(_width(width, len(t)), bias=True)
+    r = np.where(t == 0, SILENCE, np.sqrt(np.abs(t) * norm)) if r is None else r
+    params = _one_hot_layer(heads, r, t) | {"W2": t / r}
+    model = ft.MLP(_width(width, len(t)), bias=True)
     return _construction("wen2023 Proposition A.1, generalizer", model, params, data, loss)
 
 
 def circle_generalizer(
-    data: Dataset,
+    data: ft.Dataset,
     width: int | None = None,
     loss: str | Loss = "mse",
     half_angle: float = 5e-3,
@@ -160,22 +149,21 @@ def circle_generalizer(
     the midpoints, an error of order 1. We know of no flattest generalizer of width n.
     """
     if data.d < 2:
-        raise FlattestError("Proposition A.2 needs inputs with at least two coordinates.")
+        raise ft.FlattestError("Proposition A.2 needs inputs with at least two coordinates.")
     heads, t, norm = _heads(data, 2, loss)
     if not np.allclose((heads.x**2).sum(axis=1), 1, rtol=0, atol=1e-12):
-        raise FlattestError("Proposition A.2 needs (x[1], x[2]) on the unit circle.")
+        raise ft.FlattestError("Proposition A.2 needs (x[1], x[2]) on the unit circle.")
     angles = np.arctan2(heads.x[:, 1], heads.x[:, 0])
     order = np.argsort(angles)
     neurons, parts = bumps_and_plateaus(angles[order], t[order], norm, half_angle, SILENCE)
     _check_resolution(neurons.rise[: len(parts)], parts)
-    model = MLP(_width(width, len(neurons.W2)), bias=True)
-    W1 = np.pad(neurons.W1, ((0, 0), (0, data.d - 2)))
-    params = {"W1": W1, "b1": neurons.b1, "W2": neurons.W2}
+    model = ft.MLP(_width(width, len(neurons.W2)), bias=True)
+    params = {"W1": neurons.W1, "b1": neurons.b1, "W2": neurons.W2}
     return _construction("wen2023 Proposition A.2, generalizer", model, params, data, loss)
 
 
 def sim_ln_memorizer(
-    data: Dataset,
+    data: ft.Dataset,
     epsilon: float = 1e-5,
     width: int | None = None,
     loss: str | Loss = "mse",
@@ -195,17 +183,14 @@ def sim_ln_memorizer(
     would cost more than 1, and u = 2ε at s = 0, which costs 1 instead of 0.
     """
     points, t = distinct_inputs(data, loss)
-    model = MLP(_width(width, len(t)), bias=True, norm="sim_ln", epsilon=epsilon)
-    norms = np.sqrt((points.x**2).sum(axis=1) + 1)
-    right_r, right_u = _sim_ln_constants(norms * np.abs(t), epsilon)
-    r, u = right_r if r is None else r, right_u if u is None else u
-    params = _one_hot_layer(points.x, separate(points.x, points.names), u, t, data.d)
-    params["W2"] = r * t
+    model = ft.MLP(_width(width, len(t)), bias=True, norm="sim_ln", epsilon=epsilon)
+    r, u = _sim_ln_constants(_norms(points.x) * np.abs(t), epsilon, r, u)
+    params = _one_hot_layer(points, u, t) | {"W2": r * t}
     return _construction("wen2023 Theorem 5.1, Sim-LN memorizer", model, params, data, loss)
 
 
 def sim_ln_generalizer(
-    data: Dataset,
+    data: ft.Dataset,
     epsilon: float = 1e-5,
     width: int | None = None,
     loss: str | Loss = "mse",
@@ -217,24 +202,23 @@ def sim_ln_generalizer(
     The four one-hot neurons of `xor_generalizer` with activation u in place of r, and
     W2 = r (−1)^{i+j} |t|: u = 2ε, r = 1 when √(d+1)|t| > ε/2, as in `sim_ln_memorizer`.
     """
-    t = _xor_targets(data, loss)
-    model = MLP(_width(width, 4), bias=True, norm="sim_ln", epsilon=epsilon)
-    right_r, right_u = _sim_ln_constants(np.array([np.sqrt(data.d + 1) * t]), epsilon)
-    r, u = float(right_r[0]) if r is None else r, float(right_u[0]) if u is None else u
-    patterns, signs = _xor_patterns(data.d)
+    t, patterns, signs = _xor(data, loss)
+    model = ft.MLP(_width(width, 4), bias=True, norm="sim_ln", epsilon=epsilon)
+    r, u = map(float, _sim_ln_constants(np.sqrt(data.d + 1) * t, epsilon, r, u))
     params = {"W1": u * patterns, "b1": np.full(4, -u), "W2": r * t * signs}
     return _construction("wen2023 Proposition 5.2, Sim-LN generalizer", model, params, data, loss)
 
 
-def _sim_ln_constants(s: np.ndarray, epsilon: float) -> tuple[np.ndarray, np.ndarray]:
-    """(r, u) of Theorem 5.1 for s = ‖x'‖ |t|, corrected."""
+def _sim_ln_constants(s, epsilon: float, r=None, u=None) -> tuple[np.ndarray, np.ndarray]:
+    """(r, u) of Theorem 5.1 for s = ‖x'‖ |t|, corrected, where they are not given."""
     large, zero = s > epsilon / 2, s == 0
-    r = np.where(large | zero, 1.0, np.sqrt(epsilon / np.where(large | zero, 1.0, s)))
-    return r, np.where(large, 2 * epsilon, np.where(zero, SILENCE * epsilon, epsilon / r))
+    right_r = np.where(large | zero, 1.0, np.sqrt(epsilon / np.where(large | zero, 1.0, s)))
+    right_u = np.where(large, 2 * epsilon, np.where(zero, SILENCE * epsilon, epsilon / right_r))
+    return right_r if r is None else r, right_u if u is None else u
 
 
 def sim_bn_optimum(
-    data: Dataset,
+    data: ft.Dataset,
     width: int | None = None,
     loss: str | Loss = "mse",
     scale: float = 1e6,
@@ -250,12 +234,11 @@ def sim_bn_optimum(
 
     The certificate compares with `lower_bound`, so it holds under Condition 1 only.
     """
-    t = _xor_targets(data, loss)
+    t, patterns, signs = _xor(data, loss)
     if not scale > 0:
-        raise FlattestError(f"The scale of W1 must be positive, not {scale!r}.")
-    model = MLP(_width(width, 4), bias=True, norm="sim_bn")
-    patterns, signs = _xor_patterns(data.d)
-    share = np.array([(data.x[:, :2] == pattern[:2]).all(axis=1).mean() for pattern in patterns])
+        raise ft.FlattestError(f"The scale of W1 must be positive, not {scale!r}.")
+    model = ft.MLP(_width(width, 4), bias=True, norm="sim_bn")
+    share = (data.x[:, None, :2] == patterns).all(axis=2).mean(axis=0)
     weight = np.sqrt(t * np.sqrt(share))
     params = {
         "W1": scale * patterns,
@@ -267,7 +250,7 @@ def sim_bn_optimum(
 
 
 def no_bias_xor(
-    data: Dataset,
+    data: ft.Dataset,
     width: int | None = None,
     loss: str | Loss = "mse",
     epsilon: float = 1e-3,
@@ -283,61 +266,56 @@ def no_bias_xor(
     least trace in the network's rescaling orbit. It is above the bound 4√d |t| of Theorem 4.1
     without bias by a factor that tends to √2 as ε → 0, for ε = 0 puts half of the points on kinks.
     """
-    t = _xor_targets(data, loss)
+    t, patterns, signs = _xor(data, loss)
     if not 0 < epsilon < 1:
-        raise FlattestError(f"The network of A.2.4 needs 0 < ε < 1, not {epsilon!r}.")
-    model = MLP(_width(width, 4))
-    patterns, signs = _xor_patterns(data.d)
-    tilt = np.ones(data.d)
-    tilt[:2] = 1 + epsilon, 1 - epsilon
-    W1, W2 = patterns * tilt, signs * t / (2 - 2 * epsilon)
-    h = data.x @ W1.T
+        raise ft.FlattestError(f"The network of A.2.4 needs 0 < ε < 1, not {epsilon!r}.")
+    model = ft.MLP(_width(width, 4))
+    W1, W2 = patterns * [1 + epsilon, 1 - epsilon], signs * t / (2 - 2 * epsilon)
+    h = data.x[:, :2] @ W1.T
     A = (np.maximum(h, 0) ** 2).mean(axis=0)
     B = ((h > 0) * (data.x**2).sum(axis=1, keepdims=True)).mean(axis=0)
     if not (A > 0).all():
-        raise FlattestError("The network of A.2.4 needs data in which x[1] has both signs.")
+        raise ft.FlattestError("The network of A.2.4 needs data in which x[1] has both signs.")
     b = (W2**2 * B / A) ** 0.25
-    params = _padded(model, {"W1": b[:, None] * W1, "W2": W2 / b}, data.d)
-    kappa = float(np.min(resolve_loss(loss).curvature(t * data.y, data.y)))
+    params = {"W1": b[:, None] * W1, "W2": W2 / b}
+    kappa = float(np.min(ft.loss(loss).curvature(t * data.y, data.y)))
     least = 2 * kappa * float(np.abs(W2) @ np.sqrt(A * B))
     statement = "wen2023 A.2.4, flattest in its rescaling orbit"
-    return Construction(model, params, _certificate(statement, model, params, data, loss, least))
+    return _construction(statement, model, params, data, loss, least)
 
 
-def _heads(data: Dataset, s: int, loss: str | Loss) -> tuple[Points, np.ndarray, float]:
+def _heads(data: ft.Dataset, s: int, loss: str | Loss) -> tuple[Points, np.ndarray, float]:
     """The distinct heads x[1:s] with their targets, and the common norm ‖x'‖."""
     require_dataset(data)
-    norms = np.sqrt((data.x**2).sum(axis=1) + 1)
+    norms = _norms(data.x)
     if not np.allclose(norms, norms[0], rtol=1e-11, atol=0):
-        raise FlattestError("This construction needs inputs that all have the same norm.")
-    t = targets(resolve_loss(loss), data.y)
+        raise ft.FlattestError("This construction needs inputs that all have the same norm.")
+    t = targets(ft.loss(loss), data.y)
     return *distinct(data.x[:, :s], t, f"first {s} coordinates"), norms[0]
 
 
-def _xor_targets(data: Dataset, loss: str | Loss) -> float:
-    """|t|, after checking that the data are xor data."""
+def _norms(x: np.ndarray) -> np.ndarray:
+    """‖x'_i‖."""
+    return np.sqrt((x**2).sum(axis=1) + 1)
+
+
+def _xor(data: ft.Dataset, loss: str | Loss) -> tuple[float, np.ndarray, np.ndarray]:
+    """|t| of xor data, rows ((−1)^i, (−1)^j) and the signs (−1)^{i+j}, for i, j ∈ {0, 1}."""
     require_dataset(data)
     if data.d < 2 or not np.isin(data.x, [-1.0, 1.0]).all():
-        raise FlattestError("This construction needs inputs in {−1, 1}^d with d ≥ 2.")
-    t = targets(resolve_loss(loss), data.y)
+        raise ft.FlattestError("This construction needs inputs in {−1, 1}^d with d ≥ 2.")
+    t = targets(ft.loss(loss), data.y)
     if not np.array_equal(np.sign(t), data.x[:, 0] * data.x[:, 1]) or np.ptp(np.abs(t)) > 0:
-        raise FlattestError("This construction needs labels proportional to x[1]x[2].")
-    return float(abs(t[0]))
+        raise ft.FlattestError("This construction needs labels proportional to x[1]x[2].")
+    return float(abs(t[0])), hypercube(2), hypercube(2).prod(axis=1)
 
 
-def _xor_patterns(d: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rows ((−1)^i, (−1)^j, 0, …) and the signs (−1)^{i+j}, for i, j ∈ {0, 1}."""
-    heads = np.array([[1.0, 1], [1, -1], [-1, 1], [-1, -1]])
-    return np.pad(heads, ((0, 0), (0, d - 2))), heads.prod(axis=1)
-
-
-def _one_hot_layer(points, by: Separation, u: np.ndarray, t: np.ndarray, d: int) -> Params:
-    """W1 and b1 with the pre-activations u_i at point i and ≤ −u_i at every other point; weights
-    on coordinates beyond the points' own, up to d, are 0."""
-    _check_resolution(by.margin / np.sqrt((points**2).sum(axis=1) + 1), t)
+def _one_hot_layer(points: Points, u: np.ndarray, t: np.ndarray) -> Params:
+    """W1 and b1 with the pre-activations u_i at point i and ≤ −u_i at every other point."""
+    by = separate(*points)
+    _check_resolution(by.margin / _norms(points.x), t)
     W1 = (2 * u / by.margin)[:, None] * by.w
-    b1 = u - (W1 * points).sum(axis=1)
-    return {"W1": np.pad(W1, ((0, 0), (0, d - points.shape[1]))), "b1": b1}
+    return {"W1": W1, "b1": u - (W1 * points.x).sum(axis=1)}
 
 
 def _check_resolution(margin: np.ndarray, t: np.ndarray) -> None:
@@ -346,7 +324,7 @@ def _check_resolution(margin: np.ndarray, t: np.ndarray) -> None:
     needed = RESOLUTION * np.abs(t) / (np.abs(t).max() or 1.0)
     short = margin < needed
     if short.any():
-        raise FlattestError(
+        raise ft.FlattestError(
             f"An input stands out from the others by a relative margin of {margin[short].min():.1e}"
             f" only, where float64 needs {needed[short].max():.0e}; remove near-duplicate inputs."
         )
@@ -354,13 +332,14 @@ def _check_resolution(margin: np.ndarray, t: np.ndarray) -> None:
 
 def _width(width: int | None, needed: int) -> int:
     if width is not None and width < needed:
-        raise FlattestError(f"This construction needs width ≥ {needed}, not {width}.")
+        raise ft.FlattestError(f"This construction needs width ≥ {needed}, not {width}.")
     return width or needed
 
 
-def _padded(model: MLP, params: Params, d: int) -> Params:
-    """Arrays of the model's shapes: further neurons have b1 = −1 and all else 0, so that they are
-    inactive, off the kink, and without gradient (without bias they are 0 altogether)."""
+def _padded(model: ft.MLP, params: Params, d: int) -> Params:
+    """Arrays of the model's shapes: weights on inputs beyond the params' own are 0, and further
+    neurons have b1 = −1 and all else 0, so that they are inactive, off the kink, and without
+    gradient (without bias they are 0 altogether)."""
     full = {}
     for name, shape in model.shapes(d).items():
         full[name] = np.full(shape, -1.0 if name == "b1" else 0.0)
@@ -368,18 +347,16 @@ def _padded(model: MLP, params: Params, d: int) -> Params:
     return full
 
 
-def _construction(statement: str, model: MLP, params: Params, data: Dataset, loss) -> Construction:
+def _construction(
+    statement: str, model: ft.MLP, params: Params, data: ft.Dataset, loss, least=None
+) -> Construction:
+    """The network, and its trace against `least`, by default the lower bound for the model."""
     params = _padded(model, params, data.d)
-    bound = lower_bound(model, data, loss).value
-    return Construction(model, params, _certificate(statement, model, params, data, loss, bound))
-
-
-def _certificate(statement: str, model: MLP, params: Params, data: Dataset, loss, least: float):
-    from flattest.curvature.sharpness import trace  # brings JAX, which `--help` does not wait for
-
-    value = float(trace(model, params, data, loss))
+    least = ft.lower_bound(model, data, loss).value if least is None else least
+    value = float(ft.trace(model, params, data, loss))
     feasible = is_interpolator(model, params, data, loss) and differentiable(model, params, data.x)
-    return Verdict(statement, value, least, tolerance=1e-9, feasible=feasible)
+    certificate = ft.Verdict(statement, value, least, tolerance=1e-9, feasible=feasible)
+    return Construction(model, params, certificate)
 
 
 # By the names that `flattest construct` takes.
