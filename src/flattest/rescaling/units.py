@@ -54,13 +54,17 @@ class Units:
 
     def components(self) -> np.ndarray:
         """For each unit, the number of the set of units it is tied to; 0 for what is fixed."""
-        pairs = [np.zeros((2, 0), int), *(np.stack(tie) for tie in self._ties)]
-        rows, columns = np.concatenate(pairs, axis=1)
-        graph = coo_array((np.ones(len(rows), np.int8), (rows, columns)), (self._count,) * 2)
-        _, found = connected_components(graph, directed=False)
+        found = _connected(self._count, self._ties)
         # Numbered by first appearance, so that unit 0 is in component 0.
         _, first, component = np.unique(found, return_index=True, return_inverse=True)
         return np.argsort(np.argsort(first))[component]
+
+
+def _connected(count: int, pairs: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+    """The number of the connected component of each of `count` nodes, given edges."""
+    rows, columns = np.concatenate([np.zeros((2, 0), int), *map(np.stack, pairs)], axis=1)
+    graph = coo_array((np.ones(len(rows), np.int8), (rows, columns)), (count, count))
+    return connected_components(graph, directed=False)[1]
 
 
 class NotFollowed(Exception):
@@ -166,13 +170,8 @@ class _Groups:
 
 def _groups(ends: Mapping[str, Ends], count: int) -> _Groups:
     sides = [side for end in ends.values() for side in (end.target, end.source)]
-    pairs = [np.zeros((2, 0), int)]
-    for side in sides:
-        free = np.unique(side[side != FIXED])
-        pairs.append(np.stack([free[:-1], free[1:]]))
-    rows, columns = np.concatenate(pairs, axis=1)
-    graph = coo_array((np.ones(len(rows), np.int8), (rows, columns)), (count, count))
-    _, of = connected_components(graph, directed=False)
+    free = [np.unique(side[side != FIXED]) for side in sides]
+    of = _connected(count, [(side[:-1], side[1:]) for side in free])
     sizes = np.bincount(of)
     order = np.argsort(of, kind="stable")
     position = np.empty(count, int)
