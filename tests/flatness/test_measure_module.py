@@ -406,6 +406,36 @@ def test_rescalings_that_change_the_outputs_are_not_reported(monkeypatch):
     assert any("change its outputs" in note for note in found.notes)
 
 
+class Gain(nn.Module):
+    """A layer of one's own: a weight for each unit."""
+
+    def __init__(self):
+        super().__init__()
+        self.gain = nn.Parameter(torch.randn(5))
+
+    def forward(self, x):
+        return x * self.gain
+
+
+def test_a_layer_with_parameters_is_entered_in_one_table_only(monkeypatch):
+    def rule(walk, module, x):
+        target = walk.units.new(5)
+        walk.weigh(module.gain, target, walk.channels(x, -1))
+        return torch.from_numpy(target).expand(x.shape)
+
+    torch.manual_seed(0)
+    layers = nn.Linear(4, 5), nn.ReLU(), Gain(), nn.Linear(5, 1)
+    module, x, y = vector_case(nn.Sequential(*layers).double())
+    x, y = x.double(), y.double()
+    assert "2.gain" in ft.torch.trace(module, (x, y)).route
+    monkeypatch.setitem(rules.MODULES, Gain, rule)
+    found = ft.torch.measure(module, (x, y), nn.MSELoss())
+    assert found.method.startswith("exact: Gauss–Newton")
+    exact = np.trace(dense_hessian(module, x, y, nn.MSELoss()))
+    assert found.trace == pytest.approx(exact, rel=1e-9)
+    assert found.least < found.trace
+
+
 def test_a_dead_module_is_measured_and_has_no_eigenvalues():
     module, x, y = vector_case(mlp(4, 3, 1))
     with torch.no_grad():

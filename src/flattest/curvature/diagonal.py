@@ -51,9 +51,10 @@ def diagonal(
 def _by_columns(op: Operator) -> np.ndarray:
     """The diagonal of ∇²L from its products with all unit vectors, a few at once."""
     diagonal = np.empty(op.size)
-    for first in range(0, op.size, ROWS_AT_ONCE):
+    at_once = min(8 * ROWS_AT_ONCE, op.size)
+    for first in range(0, op.size, at_once):
         # The last block overlaps the one before, so that one compiled shape serves all.
-        start = min(first, max(0, op.size - ROWS_AT_ONCE))
-        basis = np.eye(min(ROWS_AT_ONCE, op.size), op.size, k=start)
-        diagonal[start : start + len(basis)] = np.diagonal(op.matmat(basis), offset=start)
+        start = min(first, op.size - at_once)
+        basis = np.eye(at_once, op.size, k=start)
+        diagonal[start : start + at_once] = np.diagonal(op.matmat(basis), offset=start)
     return diagonal

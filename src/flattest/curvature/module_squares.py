@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.nn import functional as F
 
 from flattest.curvature.module_losses import Factor
 
@@ -73,13 +74,25 @@ def _squares(layer: nn.Module, z, delta, sign, most_entries: int) -> Squares:
         return
     parameters = dict(layer.named_parameters())
     at_once = max(1, most_entries // sum(p.numel() for p in parameters.values()))
-    detached = {name: p.detach() for name, p in parameters.items()}
+    chunks = zip(*(t.split(at_once) for t in (z, delta, sign)), strict=True)
+    for rows, deltas, signs in chunks:
+        for name, found in _gradients(layer, rows, deltas).items():
+            yield parameters[name], torch.tensordot(signs, found.square(), 1)
+
+
+def _gradients(layer: nn.Module, z, delta) -> dict[str, torch.Tensor]:
+    """∂(δ_i · h_i)/∂W for each sample, by parameter."""
+    zeros = isinstance(layer, nn.Conv2d) and layer.padding_mode == "zeros"
+    if zeros and layer.groups == 1 and not isinstance(layer.padding, str):
+        # A product over positions, which is faster than convolving sample by sample.
+        patches = F.unfold(z, layer.kernel_size, layer.dilation, layer.padding, layer.stride)
+        weight = delta.flatten(2) @ patches.transpose(1, 2)
+        bias = {} if layer.bias is None else {"bias": delta.sum((2, 3))}
+        return bias | {"weight": weight.unflatten(2, layer.weight.shape[1:])}
+    detached = {name: p.detach() for name, p in layer.named_parameters()}
 
     def gradient(z, delta):
         call = lambda p: torch.func.functional_call(layer, p, (z[None],))[0]  # noqa: E731
         return torch.func.vjp(call, detached)[1](delta)[0]
 
-    chunks = zip(*(t.split(at_once) for t in (z, delta, sign)), strict=True)
-    for rows, deltas, signs in chunks:
-        for name, found in torch.func.vmap(gradient)(rows, deltas).items():
-            yield parameters[name], torch.tensordot(signs, found.square(), 1)
+    return torch.func.vmap(gradient)(z, delta)

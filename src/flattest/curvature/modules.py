@@ -70,7 +70,7 @@ class ModuleOperator(Operator):
     def matmat(self, rows):
         """By differentiating twice."""
         parameters = list(self.parameters.values())
-        v = torch.as_tensor(rows, dtype=torch.float64, device=parameters[0].device)
+        v = torch.tensor(rows, dtype=torch.float64, device=parameters[0].device)
         total = torch.zeros_like(v)
         for share in self.shares():
             gradient = torch.autograd.grad(share, parameters, create_graph=True)
@@ -199,10 +199,10 @@ def _check_forward(found: ModuleOperator) -> None:
     """One pass over the first batch: deterministic, sample by sample, finite, all weights used."""
     x, y = (part[:8] for part in found.batches[0])
     given = x.clone()
-    f, again, alone = (
-        attempt("The module fails on these inputs", found.module, rows)
-        for rows in (given, x.clone(), x[:1].clone())
-    )
+    failure = "The module fails on these inputs"
+    f = attempt(failure, found.module, given)
+    with torch.no_grad():
+        again, alone = (attempt(failure, found.module, a) for a in (x.clone(), x[:1].clone()))
     if not isinstance(f, torch.Tensor) or f.dim() == 0 or len(f) != len(x):
         raise FlattestError("The module must return one tensor with a row for each sample.")
     if not torch.equal(given, x):

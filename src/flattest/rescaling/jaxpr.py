@@ -154,6 +154,12 @@ class _Walk:
             frozenset().union(*(v.depends for v in values)),
         )
 
+    def tied(self, value: Hidden, axes: tuple[int, ...]) -> np.ndarray:
+        """Positions along `axes` scale together: one unit for all, with axes of length 1."""
+        first = value.units.min(axis=axes, keepdims=True)
+        self.units.tie(value.units, first)
+        return first
+
     def channels(self, value: Hidden, axes: tuple[int, ...]) -> np.ndarray:
         """One unit for each index along `axes`; positions along the others are tied to it."""
         rest = tuple(a for a in range(value.units.ndim) if a not in axes)
@@ -288,9 +294,8 @@ def _quotient(walk: _Walk, equation, shape, one, other):
 
 
 def _reduction(walk: _Walk, equation, shape, value):
-    value, axes = walk.hidden(value), tuple(equation.params["axes"])
-    first = value.units.min(axis=axes, keepdims=True)
-    walk.units.tie(value.units, first)
+    value = walk.hidden(value)
+    first = walk.tied(value, tuple(equation.params["axes"]))
     return Hidden(first.reshape(shape), value.depends)
 
 
@@ -302,11 +307,8 @@ def _argument(walk: _Walk, equation, shape, value):
 def _window(walk: _Walk, equation, shape, value, *starts):
     """Pooling: all positions along the pooled axes scale together."""
     value, size = walk.hidden(value), equation.params["window_dimensions"]
-    axes = tuple(a for a, s in enumerate(size) if s > 1)
-    first = value.units.min(axis=axes, keepdims=True)
-    walk.units.tie(value.units, first)
-    kept = first[tuple(slice(0, 1) if a in axes else slice(None) for a in range(first.ndim))]
-    return Hidden(np.broadcast_to(kept, shape), value.depends)
+    first = walk.tied(value, tuple(a for a, s in enumerate(size) if s > 1))
+    return Hidden(np.broadcast_to(first, shape), value.depends)
 
 
 def _smooth(walk: _Walk, equation, shape, value, *rest):
@@ -358,9 +360,7 @@ def _weighted(walk: _Walk, shape, value, axes, weight: Weight, contracted, last:
 
 def _mixed(walk: _Walk, shape, value: Hidden, axes, last: bool) -> Hidden:
     """A product with a constant matrix: what it mixes scales together."""
-    first = value.units.min(axis=axes, keepdims=True)
-    walk.units.tie(value.units, first)
-    kept = first.squeeze(axes)
+    kept = walk.tied(value, axes).squeeze(axes)
     more = len(shape) - kept.ndim
     placed = kept.reshape(kept.shape + (1,) * more) if last else kept
     return Hidden(np.broadcast_to(placed, shape), value.depends)

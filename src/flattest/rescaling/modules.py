@@ -6,6 +6,7 @@ sample: shape operations are simply applied to them.
 """
 
 import operator
+from collections import Counter
 from collections.abc import Callable
 from inspect import signature
 from typing import Any
@@ -21,23 +22,14 @@ from flattest.rescaling.units import FIXED, Ends, NotFollowed, Structure, Units
 
 def structure_of(module: nn.Module, x: torch.Tensor) -> Structure:
     """Walks the module's graph for the sample x (a batch of one)."""
-    if _is_chain(module):
-        return _walked(module, lambda walk: walk.run_chain(module, x))
-    try:
-        graph = fx.Tracer().trace(module)
-    except Exception as error:  # Whatever a user's forward raises under tracing.
-        return _unknown(f"its graph cannot be traced ({first_line(error)})")
-    if repeated := _used_twice(graph, module):
-        return _unknown(f"{repeated} is used more than once")
-    return _walked(module, lambda walk: walk.run(graph, x))
-
-
-def _walked(module: nn.Module, run: "Callable[[_Walk], None]") -> Structure:
     walk = _Walk(module)
     try:
-        run(walk)
+        if _is_chain(module):
+            walk.run_chain(module, x)
+        else:
+            walk.run(_graph(module), x)
     except NotFollowed as stop:
-        return _unknown(str(stop), walk.reason)
+        return Structure(str(stop), exact=False, reason=walk.reason or str(stop))
     return Structure(
         walk.units, not walk.reason, walk.reason, tuple(dict.fromkeys(walk.notes)), walk.entries
     )
@@ -51,21 +43,16 @@ def _is_chain(module: nn.Module) -> bool:
     return len(parameters) == len(set(parameters))
 
 
-def _unknown(sentence: str, reason: str = "") -> Structure:
-    return Structure(sentence, exact=False, reason=reason or sentence)
-
-
-def _used_twice(graph: fx.Graph, module: nn.Module) -> str | None:
-    """A parameter that two nodes use, be it through two modules that share it."""
-    users: dict[int, str] = {}
-    names = {id(p): name for name, p in module.named_parameters()}
-    for node in graph.nodes:
-        for parameter in _parameters_of(node, module):
-            name = users.setdefault(id(parameter), names[id(parameter)])
-            if name == "":
-                return names[id(parameter)]
-            users[id(parameter)] = ""
-    return None
+def _graph(module: nn.Module) -> fx.Graph:
+    """What the module does; no two nodes use one parameter, be it through modules that share it."""
+    try:
+        graph = fx.Tracer().trace(module)
+    except Exception as error:  # Whatever a user's forward raises under tracing.
+        raise NotFollowed(f"its graph cannot be traced ({first_line(error)})") from None
+    used = Counter(id(p) for node in graph.nodes for p in _parameters_of(node, module))
+    if repeated := [name for name, p in module.named_parameters() if used[id(p)] > 1]:
+        raise NotFollowed(f"{repeated[0]} is used more than once")
+    return graph
 
 
 def _parameters_of(node: fx.Node, module: nn.Module) -> list[nn.Parameter]:
@@ -77,7 +64,7 @@ def _parameters_of(node: fx.Node, module: nn.Module) -> list[nn.Parameter]:
     return []
 
 
-# A rule maps (walk, module or call, unit array of the input) to the unit array of the output.
+# A rule maps (walk, module or function, unit array of the input) to the unit array of the output.
 Rule = Callable[..., Any]
 
 
@@ -149,10 +136,10 @@ class _Walk:
         if (rule := FUNCTIONS.get(function)) is None or not _has_tensor(args):
             raise NotFollowed(f"its operation {name} is not known")
         try:
-            signature(rule).bind(self, *args, **kwargs)
+            signature(rule).bind(self, function, *args, **kwargs)
         except TypeError:
             raise NotFollowed(f"its operation {name} has arguments that are not known") from None
-        return rule(self, *args, **kwargs)
+        return rule(self, function, *args, **kwargs)
 
     def weigh(self, parameter: nn.Parameter | None, target, source) -> None:
         """Notes between which units a parameter stands."""
@@ -256,24 +243,15 @@ def _name(module) -> str:
     return type(module).__name__ if isinstance(module, nn.Module) else module.__name__
 
 
-def _function(rule: Rule) -> Rule:
-    """A rule for modules as one for functions, which have no module."""
-    return lambda walk, x, *args, **kwargs: rule(walk, None, x, *args, **kwargs)
-
-
-def _named(rule: Rule, function) -> Rule:
-    return lambda walk, x, *args, **kwargs: rule(walk, function, x, *args, **kwargs)
-
-
 def _pool_function(module_type: type[nn.Module]) -> Rule:
-    def rule(walk: _Walk, x, *args, **kwargs):
+    def rule(walk: _Walk, function, x, *args, **kwargs):
         kwargs.pop("training", None)
         return _pool(walk, module_type(*args, **kwargs), x)
 
     return rule
 
 
-def _sum(walk: _Walk, one, other, *, alpha=1):
+def _sum(walk: _Walk, function, one, other, *, alpha=1):
     """Both ends of a residual sum scale together; a constant that is added fixes them."""
     if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
         one, other = torch.broadcast_tensors(one, other)
@@ -283,27 +261,27 @@ def _sum(walk: _Walk, one, other, *, alpha=1):
     return tensor if constant == 0 else _pinned(walk, None, tensor)
 
 
-def _product(walk: _Walk, one, other):
+def _product(walk: _Walk, function, one, other):
     tensor, factor = (one, other) if isinstance(one, torch.Tensor) else (other, one)
     if isinstance(factor, torch.Tensor):
         raise NotFollowed("it multiplies two of its values")
     return tensor
 
 
-def _quotient(walk: _Walk, one, other):
+def _quotient(walk: _Walk, function, one, other):
     if not isinstance(one, torch.Tensor) or isinstance(other, torch.Tensor):
         raise NotFollowed("it divides by one of its values")
     return one
 
 
-def _reduction(walk: _Walk, x, dim=None, keepdim=False, **kwargs):
+def _reduction(walk: _Walk, function, x, dim=None, keepdim=False, **kwargs):
     """A sum or mean over axes: what is summed scales together."""
     dims = tuple(range(x.dim())) if dim is None else dim
     walk.units.tie(x.numpy(), x.amin(dim=dims, keepdim=True).numpy())
     return x.amin(dim=dims, keepdim=keepdim)
 
 
-def _functional_dropout(walk: _Walk, x, p=0.5, training=True, inplace=False):
+def _functional_dropout(walk: _Walk, function, x, p=0.5, training=True, inplace=False):
     if training and p > 0:
         raise NotFollowed("it drops units at random")
     return x
@@ -341,18 +319,18 @@ MODULES: dict[type, Rule] = {
 FUNCTIONS: dict[Any, Rule] = {
     **dict.fromkeys(
         (F.relu, torch.relu, F.leaky_relu, "relu", "relu_", operator.neg, torch.neg, "neg"),
-        _function(_same),
+        _same,
     ),
-    **dict.fromkeys(("contiguous", "clone", torch.clone), _function(_same)),
+    **dict.fromkeys(("contiguous", "clone", torch.clone), _same),
     **dict.fromkeys((operator.add, operator.iadd, torch.add, "add", "add_"), _sum),
     **dict.fromkeys((operator.sub, operator.isub, torch.sub, "sub", "sub_"), _sum),
     **dict.fromkeys((operator.mul, operator.imul, torch.mul, "mul", "mul_"), _product),
     **dict.fromkeys((operator.truediv, torch.div, "div", "div_"), _quotient),
     **dict.fromkeys((torch.mean, torch.sum, "mean", "sum"), _reduction),
-    **{f: _named(_smooth, f) for f in (F.gelu, F.silu, F.elu, F.softplus, F.sigmoid, F.tanh)},
-    **{f: _named(_smooth, f) for f in (torch.sigmoid, torch.tanh)},
-    **{f: _named(_normalized, f) for f in (F.layer_norm, F.group_norm, F.rms_norm)},
-    **{f: _named(_normalized, f) for f in (F.instance_norm, F.normalize)},
+    **dict.fromkeys((F.gelu, F.silu, F.elu, F.softplus, F.sigmoid, F.tanh), _smooth),
+    **dict.fromkeys((torch.sigmoid, torch.tanh), _smooth),
+    **dict.fromkeys((F.layer_norm, F.group_norm, F.rms_norm), _normalized),
+    **dict.fromkeys((F.instance_norm, F.normalize), _normalized),
     F.dropout: _functional_dropout,
     F.max_pool1d: _pool_function(nn.MaxPool1d),
     F.max_pool2d: _pool_function(nn.MaxPool2d),
