@@ -7,7 +7,7 @@ a target and a source: rescaling what unit u gives out by β_u turns it into
 W · β_target / β_source, and its diagonal entry H of ∇²L into H · (β_source / β_target)².
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -54,25 +54,15 @@ class Units:
 
     def components(self) -> np.ndarray:
         """For each unit, the number of the set of units it is tied to; 0 for what is fixed."""
-<<<<<<< HEAD
-        found = _connected(map(np.stack, self._ties), self._count)
-=======
         found = _connected(self._count, self._ties)
->>>>>>> house-curvature
         # Numbered by first appearance, so that unit 0 is in component 0.
         _, first, component = np.unique(found, return_index=True, return_inverse=True)
         return np.argsort(np.argsort(first))[component]
 
 
-<<<<<<< HEAD
-def _connected(pairs: Iterable[np.ndarray], count: int) -> np.ndarray:
-    """The number of the set that each of `count` units belongs to, given pairs (2, k) of a set."""
-    rows, columns = np.concatenate([np.zeros((2, 0), int), *pairs], axis=1)
-=======
 def _connected(count: int, pairs: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
     """The number of the connected component of each of `count` nodes, given edges."""
     rows, columns = np.concatenate([np.zeros((2, 0), int), *map(np.stack, pairs)], axis=1)
->>>>>>> house-curvature
     graph = coo_array((np.ones(len(rows), np.int8), (rows, columns)), (count, count))
     return connected_components(graph, directed=False)[1]
 
@@ -174,13 +164,8 @@ class _Groups:
 
 def _groups(ends: Mapping[str, Ends], count: int) -> _Groups:
     sides = [side for end in ends.values() for side in (end.target, end.source)]
-<<<<<<< HEAD
-    together = [np.unique(side[side != FIXED]) for side in sides]
-    of = _connected([np.stack([free[:-1], free[1:]]) for free in together], count)
-=======
     free = [np.unique(side[side != FIXED]) for side in sides]
     of = _connected(count, [(side[:-1], side[1:]) for side in free])
->>>>>>> house-curvature
     sizes = np.bincount(of)
     order = np.argsort(of, kind="stable")
     position = np.empty(count, int)
