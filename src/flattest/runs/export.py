@@ -92,8 +92,7 @@ def parquet_bytes(rows: Rows) -> bytes:
         import pyarrow.parquet
     except ImportError:
         raise missing_extra("Parquet", "parquet") from None
-    names = column_names(rows)
-    table = pyarrow.table({name: [row.get(name) for row in rows] for name in names})
+    table = pyarrow.table({name: [row.get(name) for row in rows] for name in column_names(rows)})
     buffer = io.BytesIO()
     pyarrow.parquet.write_table(table, buffer)
     return buffer.getvalue()
@@ -103,11 +102,11 @@ def tables(
     runs: Sequence[StoredRun], folder: Path, suffix: str, encode: Callable[[Rows], bytes]
 ) -> list[Path]:
     """Both tables, encoded before either is written."""
-    data = {"runs": encode(run_rows(runs)), "series": encode(series_rows(runs))}
-    paths = [folder / f"{name}.{suffix}" for name in data]
-    for path, content in zip(paths, data.values(), strict=True):
+    rows = {"runs": run_rows(runs), "series": series_rows(runs)}
+    data = {folder / f"{name}.{suffix}": encode(table) for name, table in rows.items()}
+    for path, content in data.items():
         write_bytes(path, content)
-    return paths
+    return list(data)
 
 
 def to_tensorboard(runs: Sequence[StoredRun], folder: Path) -> list[Path]:

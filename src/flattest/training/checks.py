@@ -54,11 +54,8 @@ def check_params(model: Model, params: Params, data: Dataset, phases: Sequence[P
             raise FlattestError(f"Parameter {name} has entries that are not finite.")
     if any(phase.project is not None for phase in phases) and "W1" not in params:
         raise FlattestError("The projection needs a first layer named W1 (and b1).")
-    if not isinstance(model, MLP):
-        _check_outputs(model, params, data)
-
-
-def _check_outputs(model: Model, params: Params, data: Dataset) -> None:
+    if isinstance(model, MLP):
+        return
     try:
         f = model.apply({k: jnp.asarray(v) for k, v in params.items()}, data.x, data.x)
     except (TypeError, ValueError) as error:

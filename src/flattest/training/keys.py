@@ -100,5 +100,4 @@ def _is_ours(kind: type) -> bool:
 
 
 def _default(field: msgspec.structs.FieldInfo) -> Any:
-    made = field.default is msgspec.NODEFAULT
-    return field.default_factory() if made else field.default
+    return field.default_factory() if field.default is msgspec.NODEFAULT else field.default

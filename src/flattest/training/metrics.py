@@ -47,10 +47,6 @@ class Metrics:
                 point |= METRICS[name](self, exact)
         return point
 
-    def outputs(self, params: Params, x: np.ndarray) -> np.ndarray:
-        """f_θ on the rows of x in float64."""
-        return np.asarray(_outputs(self.model, params, x, self.data.x))
-
     def mean_loss(self, f: np.ndarray, y: np.ndarray) -> float:
         return float(np.mean(self.loss.value(f, y)))
 
@@ -96,7 +92,7 @@ def _test(metrics: Metrics, params: Params) -> Point:
     points = metrics.population
     if points is None:
         return {"test_loss": float("nan"), "test_error": float("nan")}
-    f = metrics.outputs(params, points.x)
+    f = np.asarray(_outputs(metrics.model, params, points.x, metrics.data.x))
     return {
         "test_loss": metrics.mean_loss(f, points.y),
         "test_error": zero_one_error(f, points.y),

@@ -63,7 +63,7 @@ def train(
     if checkpoint is not None:
         own = identity(model, data, phases, start.params, **settings)
         saves = Checkpoints(Path(checkpoint), own, checkpoint_seconds)
-    session = _Session(
+    return _Session(
         problem=Problem(model, data, loss, seed),
         metrics=Metrics(model, data, loss, draw_population(data, test_size, seed)),
         phases=tuple(phases),
@@ -74,36 +74,16 @@ def train(
         snapshots=None if snapshots is None else Path(snapshots),
         checkpoints=saves,
         progress=progress,
-        pace=_Pace(progress_seconds),
-    )
-    return session.run()
-
-
-class _Pace:
-    """How many epochs an engine is asked for at once: about `seconds` worth of them."""
-
-    def __init__(self, seconds: float) -> None:
-        self.seconds, self._epochs, self._reported = seconds, 1.0, time.monotonic()
-
-    def limit(self, ahead: int) -> int:
-        return max(1, min(ahead, int(self._epochs)))
-
-    def learn(self, epochs: int, seconds: float) -> None:
-        speed = epochs / max(seconds, 1e-9)
-        # The first calls compile: growth is bounded, not trusted.
-        self._epochs = min(4 * self._epochs, max(1.0, speed * self.seconds))
-
-    def is_time_to_report(self) -> bool:
-        now = time.monotonic()
-        if now - self._reported < self.seconds:
-            return False
-        self._reported = now
-        return True
+        pace=progress_seconds,
+    ).run()
 
 
 @dataclass(eq=False)
 class _Session:
-    """One run at work: its settings, resolved and checked, and what it has logged."""
+    """One run at work: its settings, resolved and checked, and what it has logged.
+
+    An engine is asked for `stretch` epochs at once: about `pace` seconds worth of them.
+    """
 
     problem: Problem
     metrics: Metrics
@@ -115,9 +95,11 @@ class _Session:
     snapshots: Path | None
     checkpoints: Checkpoints | None
     progress: Callable[[Progress], None] | None
-    pace: _Pace
+    pace: float
     points: list[Point] = field(default_factory=list)
     seconds: float = 0.0
+    stretch: float = 1.0
+    reported: float = field(default_factory=time.monotonic)
 
     @property
     def lengths(self) -> list[int]:
@@ -134,7 +116,7 @@ class _Session:
         while state.phase < len(self.phases) and state.halt != "diverged":
             before, state = state, self.advance(state, schedule)
             state = self.take_stock(before, state, schedule)
-            if self.pace.is_time_to_report():
+            if time.monotonic() - self.reported >= self.pace:
                 self.report(state)
         self.save(state)
         self.report(state)
@@ -157,15 +139,17 @@ class _Session:
             self.lengths[state.phase] - state.phase_epoch,
             schedule.distance(state.phase, state.phase_epoch, state.epoch),
         )
-        engine = engines.ENGINES[self.backend]
+        epochs = max(1, min(int(ahead), int(self.stretch)))
         try:
-            after = engine(self.problem, phase, state, self.pace.limit(int(ahead)))
+            after = engines.ENGINES[self.backend](self.problem, phase, state, epochs)
         except (KeyboardInterrupt, SystemExit):
             self.save(state)
             raise
         elapsed = time.perf_counter() - began
         self.seconds += elapsed
-        self.pace.learn(after.epoch - state.epoch, elapsed)
+        speed = (after.epoch - state.epoch) / max(elapsed, 1e-9)
+        # The first calls compile: growth is bounded, not trusted.
+        self.stretch = min(4 * self.stretch, max(1.0, speed * self.pace))
         return after
 
     def take_stock(self, before: State, state: State, schedule: Schedule) -> State:
@@ -194,6 +178,7 @@ class _Session:
             self.checkpoints.save(Saved(state, self.series, self.seconds))
 
     def report(self, state: State) -> None:
+        self.reported = time.monotonic()
         if self.progress is not None:
             # Of the planned epochs; a phase that stopped early counts whole.
             done = (sum(self.lengths[: state.phase]) + state.phase_epoch) / sum(self.lengths)
@@ -219,11 +204,10 @@ class _Session:
     def end(self, state: State) -> tuple[str, int, str]:
         """How the run ended, at which step, and the same in a sentence."""
         if state.halt == "diverged":
-            sentence = f"The network's output was not finite at step {state.step}."
-            return "diverged", state.step, sentence
+            why = "The network's output was not finite at step"
+            return "diverged", state.step, f"{why} {state.step}."
         since = stagnated_at(self.series, self.metrics, self.phases[-1].weight_decay > 0)
-        loss = self.points[-1]["train_loss"]
-        if since is not None:
-            sentence = f"The training loss is stuck at {loss:.3g} since step {since}."
-            return "stagnated", since, sentence
-        return "finished", state.step, f"{state.epoch} epochs, training loss {loss:.3g}."
+        loss = f"{self.points[-1]['train_loss']:.3g}"
+        if since is None:
+            return "finished", state.step, f"{state.epoch} epochs, training loss {loss}."
+        return "stagnated", since, f"The training loss is stuck at {loss} since step {since}."
