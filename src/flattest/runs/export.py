@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from flattest.errors import FlattestError, unknown
+from flattest.errors import FlattestError, require_known
 from flattest.files import write_bytes
 from flattest.runs.folder import StoredRun
 
@@ -31,8 +31,7 @@ def export(
     runs: Sequence[StoredRun], format: str, folder: Path
 ) -> tuple[list[Path], list[StoredRun]]:
     """Write the runs' series to `folder`; returns what was written and the broken runs left out."""
-    if format not in FORMATS:
-        raise unknown("format", format, FORMATS)
+    require_known("format", format, FORMATS)
     runs = [run.examined() for run in runs]
     skipped = [run for run in runs if run.status == "broken"]
     whole = [run for run in runs if run.status != "broken"]
@@ -44,10 +43,6 @@ def export(
     if not whole:
         raise FlattestError("There are no runs to export; `flattest status` lists what is there.")
     return FORMATS[format](whole, folder), skipped
-
-
-def run_rows(runs: Sequence[StoredRun]) -> Rows:
-    return [{name: getattr(run, name) for name in RUN_FIELDS} for run in runs]
 
 
 def series_rows(runs: Sequence[StoredRun]) -> Rows:
@@ -102,7 +97,8 @@ def tables(
     runs: Sequence[StoredRun], folder: Path, suffix: str, encode: Callable[[Rows], bytes]
 ) -> list[Path]:
     """Both tables, encoded before either is written."""
-    rows = {"runs": run_rows(runs), "series": series_rows(runs)}
+    run_rows = [{name: getattr(run, name) for name in RUN_FIELDS} for run in runs]
+    rows = {"runs": run_rows, "series": series_rows(runs)}
     data = {folder / f"{name}.{suffix}": encode(table) for name, table in rows.items()}
     for path, content in data.items():
         write_bytes(path, content)

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from flattest.errors import FlattestError
 from flattest.files import StoreError, write_bytes, write_json, write_series, write_tensors
-from flattest.runs.folder import DONE, Record, read_record
+from flattest.runs.folder import DONE, read_record
 from flattest.runs.index import Index
 from flattest.runs.provenance import provenance
 from flattest.training.run import Run
@@ -104,10 +104,6 @@ class Lease:
     def release(self) -> None:
         """Give the lease back, leaving the index as the record says."""
         self.index.change(self.key, self.owner, **self.record.standing, owner=None, heartbeat=None)
-
-    def forget(self) -> None:
-        """Begin anew: what the record says of an earlier result no longer counts."""
-        self.record = Record()
 
     def _seconds(self) -> float:
         """The time of this stretch of work and of the earlier ones, up to their last progress."""

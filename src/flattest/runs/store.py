@@ -15,6 +15,7 @@ from flattest.errors import FlattestError
 from flattest.files import ANOTHER_STORE, StoreError, unwritable, write_json
 from flattest.runs.folder import (
     DONE,
+    Record,
     Spec,
     StoredRun,
     asked,
@@ -137,7 +138,7 @@ class Store:
             lease.release()
             raise
         except FlattestError:
-            lease.forget()
+            lease.record = Record()  # what it says of the earlier result no longer counts
             return lease
         # Done, though perhaps killed before it could tell the index.
         lease.release()

@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
-from flattest.errors import FlattestError, unknown
+from flattest.errors import FlattestError, require_known
 
 Ascent = Literal["normalized", "unnormalized"]
 ASCENTS: tuple[str, ...] = get_args(Ascent)
@@ -67,8 +67,7 @@ class Phase(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         _require_number("The SAM radius rho", self.rho, "≥")
         _require_number("The weight decay", self.weight_decay, "≥")
         _require_number("The label noise", self.label_noise, "≥")
-        if self.ascent not in ASCENTS:
-            raise unknown("ascent", self.ascent, ASCENTS)
+        require_known("ascent", self.ascent, ASCENTS)
         if (self.epochs is None) == (self.steps is None):
             raise FlattestError("A phase's length is given by epochs or by steps, by one of them.")
         for name in ("epochs", "steps", "batch", "micro_batch"):

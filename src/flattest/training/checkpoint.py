@@ -34,15 +34,6 @@ _LASTING = ("data", "initial parameters")  # what every version writes alike
 _COUNTERS = ("epoch", "step", "phase", "phase_epoch", "changed", "halt")
 
 
-@dataclass(frozen=True, eq=False)
-class Saved:
-    """A run as a checkpoint has it."""
-
-    state: State
-    series: dict[str, np.ndarray]
-    seconds: float
-
-
 @dataclass
 class Checkpoints:
     """The checkpoints of one run in `folder`, due every `every` seconds."""
@@ -53,8 +44,9 @@ class Checkpoints:
     notes: list[str] = field(default_factory=list)
     _last: float = field(default_factory=time.monotonic)
 
-    def load(self) -> Saved | None:
-        """The newest checkpoint that can be gone on from; those passed over are in `notes`."""
+    def load(self) -> tuple[State, Arrays, float] | None:
+        """State, series and seconds of the newest checkpoint that can be gone on from; those passed
+        over are in `notes`."""
         for path in reversed(self._files()):
             try:
                 return self._read(path)
@@ -66,23 +58,32 @@ class Checkpoints:
     def is_due(self) -> bool:
         return time.monotonic() - self._last >= self.every
 
-    def save(self, saved: Saved) -> None:
+    def save(self, state: State, series: Arrays, seconds: float) -> None:
         """Write a checkpoint, then remove all but it and the one before."""
         files = self._files()
         sequence = int(files[-1].name.split("-")[0]) + 1 if files else 0
-        data = _encode(saved, self.identity)
+        data = self._encode(state, series, seconds)
         write_bytes(self.folder / f"{sequence:06d}-{_checksum(data)}{_SUFFIX}", data)
         sound = [path for path in files if _matches(path, path.read_bytes())]
-        for path in set(files) - set(sound[1 - _KEPT :]):
+        superseded, drafts = set(files) - set(sound[1 - _KEPT :]), self.folder.glob(".*.tmp")
+        for path in (*superseded, *drafts):
             path.unlink(missing_ok=True)
-        for leftover in self.folder.glob(".*.tmp"):
-            leftover.unlink(missing_ok=True)
         self._last = time.monotonic()
 
     def _files(self) -> list[Path]:
         return sorted(path for path in self.folder.glob("*") if _NAME.fullmatch(path.name))
 
-    def _read(self, path: Path) -> Saved:
+    def _encode(self, state: State, series: Arrays, seconds: float) -> bytes:
+        counters = {name: getattr(state, name) for name in _COUNTERS}
+        standing = {"identity": self.identity, "counters": counters, "seconds": seconds}
+        arrays = {
+            f"{folder}/{name}": np.array(value, order="C")
+            for folder, part in (("params", state.params), ("series", series))
+            for name, value in part.items()
+        }
+        return save_tensors(arrays, metadata={"standing": json.dumps(standing)})
+
+    def _read(self, path: Path) -> tuple[State, Arrays, float]:
         data = path.read_bytes()
         if not _matches(path, data):
             raise _Unusable("it is damaged (its checksum does not match)")
@@ -101,7 +102,7 @@ class Checkpoints:
             raise _Unusable(f"version {written.get(_VERSION)} of the engine wrote it")
         arrays = load_tensors(data)
         params, series = (_of_folder(folder, arrays) for folder in ("params/", "series/"))
-        return Saved(State(params, **standing["counters"]), series, standing["seconds"])
+        return State(params, **standing["counters"]), series, standing["seconds"]
 
 
 class _Unusable(Exception):
@@ -125,17 +126,6 @@ def identity(
         "initial parameters": _checksum_of(*params.values()),
         **{name: digest(value) for name, value in settings.items()},
     }
-
-
-def _encode(saved: Saved, run: dict[str, str]) -> bytes:
-    counters = {name: getattr(saved.state, name) for name in _COUNTERS}
-    standing = {"identity": run, "counters": counters, "seconds": saved.seconds}
-    arrays = {
-        f"{folder}/{name}": np.array(value, order="C")
-        for folder, part in (("params", saved.state.params), ("series", saved.series))
-        for name, value in part.items()
-    }
-    return save_tensors(arrays, metadata={"standing": json.dumps(standing)})
 
 
 def _of_folder(folder: str, arrays: Arrays) -> Arrays:

@@ -16,14 +16,9 @@ from flattest.training.kernels import batches, common, sim_bn, single
 from flattest.training.kernels.signs import CHUNK, GROUP, sign_codes
 from flattest.training.kernels.simd import BLOCK, PANEL, VECTOR_BYTES
 from flattest.training.order import stream_seed
-from flattest.training.state import Halt, Problem, State
+from flattest.training.state import HALTS, Problem, State
 
 _STEPS_AT_ONCE = 30_000  # so that an interrupt is heard within seconds
-_HALTS: dict[int, Halt | None] = {
-    common.RUNNING: None,
-    common.STOPPED: "stopped",
-    common.DIVERGED: "diverged",
-}
 _LOSSES: dict[type, int] = {MSE: common.MSE, HalfMSE: common.HALF_MSE, Logistic: common.LOGISTIC}
 KERNELS = {
     "leaky": common.LEAKY,
@@ -66,15 +61,15 @@ def _advance_chunk(problem: Problem, phase: Phase, state: State, epochs: int) ->
     if halt.why == common.DIVERGED:
         # A diverged epoch is not applied, and kernels keep no copy: go again, up to it.
         params, _ = _run(problem, phase, state, halt.epochs)
-    per_epoch = phase.steps_per_epoch(problem.data.n)
+    steps = halt.epochs * phase.steps_per_epoch(problem.data.n) + halt.steps
     return replace(
         state,
         params=params,
         epoch=state.epoch + halt.epochs,
-        step=state.step + halt.epochs * per_epoch + halt.steps,
+        step=state.step + steps,
         phase_epoch=state.phase_epoch + halt.epochs,
         changed=halt.changed,
-        halt=_HALTS[halt.why],
+        halt=HALTS[halt.why],
     )
 
 
@@ -182,33 +177,26 @@ def _augmented(x: np.ndarray, bias: bool) -> np.ndarray:
 
 
 def _padded(array: np.ndarray, axis: int, multiple: int) -> np.ndarray:
-    """An aligned copy with zeros after it, so that the axis is a multiple."""
+    """A copy that begins on a vector boundary, with zeros that make the axis a multiple."""
     shape = list(array.shape)
     shape[axis] += -shape[axis] % multiple
-    padded = _aligned(tuple(shape), array.dtype)
+    size = int(np.prod(shape)) * array.itemsize
+    raw = np.zeros(size + VECTOR_BYTES, np.uint8)
+    start = -raw.ctypes.data % VECTOR_BYTES
+    padded = raw[start : start + size].view(array.dtype).reshape(shape)
     padded[tuple(slice(size) for size in array.shape)] = array
     return padded
 
 
 def _tiles(weights: np.ndarray, lanes: int) -> np.ndarray:
     """(neurons, inputs) → (tiles, inputs, lanes), on a vector boundary, padded by 0."""
-    tall = _padded(weights, 0, lanes)
-    tiled = _aligned((len(tall) // lanes, weights.shape[1], lanes), weights.dtype)
-    tiled[...] = tall.reshape(-1, lanes, weights.shape[1]).transpose(0, 2, 1)
-    return tiled
+    tiles = _padded(weights, 0, lanes).reshape(-1, lanes, weights.shape[1])
+    return _padded(tiles.transpose(0, 2, 1), 0, 1)
 
 
 def _rows(tiled: np.ndarray, neurons: int) -> np.ndarray:
     """The inverse of `_tiles`."""
     return tiled.transpose(0, 2, 1).reshape(-1, tiled.shape[1])[:neurons]
-
-
-def _aligned(shape: tuple[int, ...], dtype) -> np.ndarray:
-    """Zeros that begin on a vector boundary."""
-    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    raw = np.zeros(size + VECTOR_BYTES, np.uint8)
-    start = -raw.ctypes.data % VECTOR_BYTES
-    return raw[start : start + size].view(dtype).reshape(shape)
 
 
 def _net(model: MLP) -> common.Net:

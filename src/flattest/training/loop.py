@@ -11,11 +11,10 @@ from jax import lax
 
 from flattest.training.algorithms import Phase
 from flattest.training.order import label_noise_signs, sample_order
-from flattest.training.state import Halt, Problem, State
+from flattest.training.state import HALTS, Problem, State
 
 # Draws handed to one call of the compiled loop: enough to hide its dispatch, little memory.
 _DRAWS_AT_ONCE = 200_000
-_HALTS: tuple[Halt | None, ...] = (None, "stopped", "diverged")
 _STOPPED, _DIVERGED = 1, 2
 
 
@@ -81,7 +80,7 @@ def _inputs(problem: Problem, phase: Phase, state: State, count: int, chunk: int
 
 
 def _unpack(problem: Problem, phase: Phase, state: State, carry: _Carry) -> State:
-    done, halt = int(carry.epochs), _HALTS[int(carry.halt)]
+    done, halt = int(carry.epochs), HALTS[int(carry.halt)]
     step = state.step + done * phase.steps_per_epoch(problem.data.n)
     return replace(
         state,

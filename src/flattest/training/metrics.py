@@ -59,8 +59,7 @@ class Metrics:
     def constant_loss(self) -> float:
         """The training loss of the best constant output (its mean target, exact for squares)."""
         target = np.clip(self.loss.target(self.data.y), -1e3, 1e3)
-        f = np.full(self.data.n, np.mean(target))
-        return self.mean_loss(f, self.data.y)
+        return self.mean_loss(np.full(self.data.n, np.mean(target)), self.data.y)
 
     @cached_property
     def bound(self) -> float:

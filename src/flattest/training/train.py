@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from flattest.errors import require_known
 from flattest.files import write_tensors
 from flattest.problem.data import Dataset
 from flattest.problem.losses import Loss
@@ -14,7 +15,7 @@ from flattest.problem.losses import loss as resolve_loss
 from flattest.problem.models import Model, Params
 from flattest.training import checks, engines
 from flattest.training.algorithms import Phase
-from flattest.training.checkpoint import Checkpoints, Saved, identity
+from flattest.training.checkpoint import Checkpoints, identity
 from flattest.training.log import Log, Schedule
 from flattest.training.metrics import Metrics, Point, draw_population, stagnated_at
 from flattest.training.run import Progress, Run
@@ -52,7 +53,8 @@ def train(
     log, loss = Log() if log is None else log, resolve_loss(loss)
     checks.check_kinds(model, data)
     loss.check_labels(data.y)
-    seed, dtype = checks.checked_seed(seed), checks.checked_dtype(dtype)
+    seed = checks.checked_seed(seed)
+    require_known("dtype", dtype, checks.DTYPES)
     phases = checks.checked_phases(phases, data, loss)
     params = model.init(data.d, seed) if params is None else params
     checks.check_params(model, params, data, phases)
@@ -120,17 +122,30 @@ class _Session:
                 self.report(state)
         self.save(state)
         self.report(state)
-        return self.conclude(state)
+        status, step, sentence = self.end(state)
+        return Run(
+            series=self.series,
+            seed=self.problem.seed,
+            status=status,
+            step=step,
+            epoch=state.epoch,
+            params=state.params,
+            backend=self.backend,
+            reason=self.reason,
+            sentence=sentence,
+            notes=tuple(self.checkpoints.notes) if self.checkpoints is not None else (),
+            seconds=self.seconds,
+        )
 
     def restore(self) -> State:
         """The state to go on from: that of the newest sound checkpoint, or the start."""
         saved = None if self.checkpoints is None else self.checkpoints.load()
         if saved is None:
             return self.start
-        names, columns = list(saved.series), zip(*saved.series.values(), strict=True)
-        self.points = [dict(zip(names, map(float, values), strict=True)) for values in columns]
-        self.seconds = saved.seconds
-        return saved.state
+        state, series, self.seconds = saved
+        rows = zip(*series.values(), strict=True)
+        self.points = [dict(zip(series, map(float, row), strict=True)) for row in rows]
+        return state
 
     def advance(self, state: State, schedule: Schedule) -> State:
         """The engine's next stretch, to the next point of the log at most."""
@@ -175,7 +190,7 @@ class _Session:
 
     def save(self, state: State) -> None:
         if self.checkpoints is not None:
-            self.checkpoints.save(Saved(state, self.series, self.seconds))
+            self.checkpoints.save(state, self.series, self.seconds)
 
     def report(self, state: State) -> None:
         self.reported = time.monotonic()
@@ -184,22 +199,6 @@ class _Session:
             done = (sum(self.lengths[: state.phase]) + state.phase_epoch) / sum(self.lengths)
             fraction = 1.0 if state.halt == "diverged" else done
             self.progress(Progress(fraction, state.epoch, state.step, self.series))
-
-    def conclude(self, state: State) -> Run:
-        status, step, sentence = self.end(state)
-        return Run(
-            series=self.series,
-            seed=self.problem.seed,
-            status=status,
-            step=step,
-            epoch=state.epoch,
-            params=state.params,
-            backend=self.backend,
-            reason=self.reason,
-            sentence=sentence,
-            notes=tuple(self.checkpoints.notes) if self.checkpoints is not None else (),
-            seconds=self.seconds,
-        )
 
     def end(self, state: State) -> tuple[str, int, str]:
         """How the run ended, at which step, and the same in a sentence."""

@@ -68,12 +68,12 @@ def descend(
     A run converges when L has been ≤ stop_loss for `settle` further updates. With 0, a run can end
     at a minimum that is slightly unstable for its step size, before the oscillation has grown.
     """
-    network = UnivariateNetwork.of(params)
+    theta = UnivariateNetwork.of(params).theta
     x, y = points(data)
     for phase in phases:
         _require_plain(phase)
     at = np.unique(np.fromiter(marks, np.int64))
-    run = partial(_run_one, network.theta, x, y, at, settle)
+    run = partial(_run_one, theta, x, y, at, settle)
     with ThreadPoolExecutor(threads or available_cores()) as pool:
         runs = list(pool.map(run, phases))
     steps, loss, codes, theta, trace_loss, trace_theta = (
