@@ -10,6 +10,12 @@ def unknown(kind: str, name: object, valid) -> FlattestError:
     return FlattestError(f"Unknown {kind} {name!r}; valid are: {', '.join(sorted(valid))}.")
 
 
+def require_known(kind: str, name: object, valid) -> None:
+    """Refuse a name that is not among the valid ones."""
+    if name not in valid:
+        raise unknown(kind, name, valid)
+
+
 def first_line(error: BaseException) -> str:
     """The first line of someone else's message, to be quoted within a sentence."""
     return (str(error).strip().partition("\n")[0] or type(error).__name__).rstrip(".")

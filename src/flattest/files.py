@@ -46,9 +46,8 @@ def write_bytes(path: Path, data: bytes) -> None:
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(draft, path)
-        except BaseException:
+        finally:
             draft.unlink(missing_ok=True)
-            raise
         sync_folder(path.parent)
     except OSError as error:
         raise unwritable(path, error) from error

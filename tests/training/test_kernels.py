@@ -227,7 +227,7 @@ def test_the_kernel_for_single_samples_is_that_for_batches_at_batch_size_one(
     state = State(model.init(d, 0))
     found = fused.advance(task, phase, state, 3).params
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fused, "_layout", lambda *_: fused._Flat)
+        patch.setattr(fused, "_layout", lambda *_: fused._flat)
         expected = fused.advance(task, phase, state, 3).params
     assert distance(found, expected) < 1e-10
 

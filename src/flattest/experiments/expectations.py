@@ -7,7 +7,7 @@ met by what did not happen.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Literal, Union
+from typing import Any, ClassVar, Literal, NamedTuple, Union
 
 import msgspec
 import numpy as np
@@ -42,12 +42,9 @@ REDUCTIONS: dict[str, Callable[[np.ndarray], Any]] = {
 def reduce(run: Run, series: str, at: str | float) -> float:
     """The number `at` says of a series: a reduction's name, or an epoch (the last log up to it)."""
     values = run[series]
-    if values.size == 0:
-        return np.nan
-    if isinstance(at, str):
-        return float(REDUCTIONS[at](values))
-    logged = np.flatnonzero(run["epoch"] <= at)
-    return float(values[logged[-1]]) if logged.size else np.nan
+    if not isinstance(at, str):
+        values, at = values[: np.searchsorted(run["epoch"], at, side="right")], "end"
+    return float(REDUCTIONS[at](values)) if values.size else np.nan
 
 
 def pair(run: Run, x: str, y: str) -> tuple[np.ndarray, np.ndarray]:
@@ -68,14 +65,20 @@ def rank_correlation(x: np.ndarray, y: np.ndarray) -> float:
     return float(spearmanr(x, y).statistic) if varied else np.nan
 
 
+class Rule(NamedTuple):
+    """What is measured, in words (fields in braces), and its relation to the field `threshold`."""
+
+    quantity: str
+    side: Relation
+    threshold: str
+
+
 class Expectation(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag_field="expect"
 ):
-    """The base of all: a subclass measures a seed, and is met on one side of its threshold, the
-    field that `limit` names."""
+    """The base of all: a subclass measures a seed, and has a rule that its value must keep."""
 
-    limit: ClassVar[str]
-    side: ClassVar[Relation] = "≤"
+    rule: ClassVar[Rule]
     across_seeds: ClassVar[Callable[[Sequence[float]], Any]] = np.median
 
     def __post_init__(self) -> None:
@@ -84,13 +87,18 @@ class Expectation(
             raise unknown("place to look at a series", at, REDUCTIONS)
 
     @property
+    def side(self) -> Relation:
+        return self.rule.side
+
+    @property
     def threshold(self) -> float:
-        return getattr(self, self.limit)
+        return getattr(self, self.rule.threshold)
 
     @property
     def quantity(self) -> str:
         """What is measured, in words."""
-        raise NotImplementedError
+        fields = msgspec.structs.asdict(self)
+        return self.rule.quantity.format(**fields, place=place(fields.get("at", "end")))
 
     def value_of(self, run: Run, others: Others) -> float:
         raise NotImplementedError
@@ -122,11 +130,7 @@ class AtMost(Expectation, frozen=True, tag="at_most"):
     series: str
     value: float
     at: str | float = "end"
-    limit = "value"
-
-    @property
-    def quantity(self) -> str:
-        return f"{self.series} {place(self.at)}"
+    rule = Rule("{series} {place}", "≤", "value")
 
     def value_of(self, run: Run, others: Others) -> float:
         return reduce(run, self.series, self.at)
@@ -135,7 +139,7 @@ class AtMost(Expectation, frozen=True, tag="at_most"):
 class AtLeast(AtMost, frozen=True, tag="at_least"):
     """series ≥ value, at its end or wherever `at` says."""
 
-    side = "≥"
+    rule = AtMost.rule._replace(side="≥")
 
 
 class AtLeastInEverySeed(AtLeast, frozen=True, tag="at_least_in_every_seed"):
@@ -151,11 +155,7 @@ class WithinOfBound(Expectation, frozen=True, tag="within_of_bound"):
     series: str = "sharpness"
     bound: str = "bound"
     at: str | float = "end"
-    limit = "relative"
-
-    @property
-    def quantity(self) -> str:
-        return f"the distance |{self.series}/{self.bound} − 1| {place(self.at)}"
+    rule = Rule("the distance |{series}/{bound} − 1| {place}", "≤", "relative")
 
     def value_of(self, run: Run, others: Others) -> float:
         here, bound = (reduce(run, name, self.at) for name in (self.series, self.bound))
@@ -167,12 +167,7 @@ class RisesAfterMinimum(Expectation, frozen=True, tag="rises_after_minimum"):
 
     series: str
     by: float
-    side = "≥"
-    limit = "by"
-
-    @property
-    def quantity(self) -> str:
-        return f"the rise of {self.series} after its minimum"
+    rule = Rule("the rise of {series} after its minimum", "≥", "by")
 
     def value_of(self, run: Run, others: Others) -> float:
         return reduce(run, self.series, "tail") - reduce(run, self.series, "min")
@@ -185,12 +180,7 @@ class RatioAtLeast(Expectation, frozen=True, tag="ratio_at_least"):
     series: str
     ratio: float
     at: str | float = "end"
-    side: ClassVar[Relation] = "≥"
-    limit = "ratio"
-
-    @property
-    def quantity(self) -> str:
-        return f"{self.series} {place(self.at)} as a multiple of that of {self.other}"
+    rule = Rule("{series} {place} as a multiple of that of {other}", "≥", "ratio")
 
     def value_of(self, run: Run, others: Others) -> float:
         # A seed of the other that diverged is the hardest to compare with.
@@ -210,7 +200,7 @@ class RatioAtLeast(Expectation, frozen=True, tag="ratio_at_least"):
 class RatioAtMost(RatioAtLeast, frozen=True, tag="ratio_at_most"):
     """series here / the median over seeds of series in the experiment `other` ≤ ratio."""
 
-    side = "≤"
+    rule = RatioAtLeast.rule._replace(side="≤")
 
 
 class Ends(Expectation, frozen=True, tag="ends"):
@@ -219,12 +209,7 @@ class Ends(Expectation, frozen=True, tag="ends"):
     status: Literal["finished", "diverged", "stagnated"] = "finished"
     share: float = 1.0
     across_seeds = np.mean
-    side = "≥"
-    limit = "share"
-
-    @property
-    def quantity(self) -> str:
-        return f"the share of runs that ended {self.status}"
+    rule = Rule("the share of runs that ended {status}", "≥", "share")
 
     def seed_value(self, run: Run, others: Others) -> float:
         return float(run.status == self.status)
@@ -240,11 +225,7 @@ class Everywhere(Expectation, frozen=True, tag="everywhere"):
     at_most: str
     slack: float = 0.0
     across_seeds = np.max
-    limit = "slack"
-
-    @property
-    def quantity(self) -> str:
-        return f"the largest excess of {self.series} over {self.at_most}, relative,"
+    rule = Rule("the largest excess of {series} over {at_most}, relative,", "≤", "slack")
 
     def value_of(self, run: Run, others: Others) -> float:
         low, high = pair(run, self.series, self.at_most)
@@ -260,12 +241,7 @@ class RankCorrelation(Expectation, frozen=True, tag="rank_correlation"):
     x: str
     y: str
     at_least: float
-    side = "≥"
-    limit = "at_least"
-
-    @property
-    def quantity(self) -> str:
-        return f"the rank correlation of {self.y} with {self.x}"
+    rule = Rule("the rank correlation of {y} with {x}", "≥", "at_least")
 
     def value_of(self, run: Run, others: Others) -> float:
         return rank_correlation(*pair(run, self.x, self.y))
@@ -278,11 +254,7 @@ class PowerLaw(Expectation, frozen=True, tag="power_law"):
     y: str
     exponent: float
     tolerance: float
-    limit = "tolerance"
-
-    @property
-    def quantity(self) -> str:
-        return f"the distance of the exponent of {self.y} in {self.x} from {self.exponent:g}"
+    rule = Rule("the distance of the exponent of {y} in {x} from {exponent:g}", "≤", "tolerance")
 
     def value_of(self, run: Run, others: Others) -> float:
         x, y = pair(run, self.x, self.y)
@@ -300,12 +272,9 @@ class FirstColumnsDominate(Expectation, frozen=True, tag="first_columns_dominate
 
     ratio: float
     columns: int = 2
-    side = "≥"
-    limit = "ratio"
-
-    @property
-    def quantity(self) -> str:
-        return f"the least norm of W1's first {self.columns} columns over the largest other"
+    rule = Rule(
+        "the least norm of W1's first {columns} columns over the largest other", "≥", "ratio"
+    )
 
     def value_of(self, run: Run, others: Others) -> float:
         if run.params is None:

@@ -10,7 +10,7 @@ from flattest.problem.losses import MSE, Loss
 from flattest.problem.models import MLP
 from flattest.training.algorithms import Phase
 from flattest.training.log import Log
-from flattest.training.run import Progress, Run
+from flattest.training.run import Run
 
 
 class Training(Task, frozen=True, tag="training"):
@@ -56,9 +56,6 @@ class Training(Task, frozen=True, tag="training"):
     def execute(self, seed: int, place: Workplace) -> Run:
         from flattest.training.train import train  # brings the engines along
 
-        def progress(so_far: Progress) -> None:
-            place.progress(so_far.fraction, so_far.step, so_far.series)
-
         return train(
             self.model,
             self.distribution.draw(self.n, seed),
@@ -71,5 +68,5 @@ class Training(Task, frozen=True, tag="training"):
             test_size=self.test_size,
             checkpoint=place.scratch,
             snapshots=place.checkpoints,
-            progress=progress,
+            progress=lambda so_far: place.progress(so_far.fraction, so_far.step, so_far.series),
         )

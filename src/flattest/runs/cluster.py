@@ -55,32 +55,26 @@ def cluster(workers: int, scheduler: str | None, preload: Path | None = None) ->
                 client.upload_file(str(preload))
             yield client
             return
-        with interrupts_held_back(), failures_to_start():
-            processes = LocalCluster(
-                n_workers=workers,
-                threads_per_worker=1,
-                processes=True,
-                # Any free port: None would mean 8787, and a warning where that is taken.
-                dashboard_address="127.0.0.1:0",
-                silence_logs=logging.CRITICAL,
-                memory_limit=0,
-                env=WORKER_ENVIRONMENT | dict(os.environ),
-                preload=[user_file.statement(preload)] if preload is not None else [],
-            )
+        try:
+            with interrupts_held_back():
+                processes = LocalCluster(
+                    n_workers=workers,
+                    threads_per_worker=1,
+                    processes=True,
+                    # Any free port: None would mean 8787, and a warning where that is taken.
+                    dashboard_address="127.0.0.1:0",
+                    silence_logs=logging.CRITICAL,
+                    memory_limit=0,
+                    env=WORKER_ENVIRONMENT | dict(os.environ),
+                    preload=[user_file.statement(preload)] if preload is not None else [],
+                )
+        except RuntimeError as error:
+            reason = first_line(error.__cause__ or error)
+            raise FlattestError(
+                f"The worker processes cannot start: {reason}; --workers 1 does without them."
+            ) from error
         stack.enter_context(processes)
         yield stack.enter_context(Client(processes))
-
-
-@contextlib.contextmanager
-def failures_to_start() -> Iterator[None]:
-    """Workers that cannot start within this block are reported in one sentence."""
-    try:
-        yield
-    except RuntimeError as error:
-        reason = first_line(error.__cause__ or error)
-        raise FlattestError(
-            f"The worker processes cannot start: {reason}; --workers 1 does without them."
-        ) from error
 
 
 def connected(address: str, patience: str = "10s") -> Any:

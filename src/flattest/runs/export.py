@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from flattest.errors import FlattestError, unknown
+from flattest.errors import FlattestError, require_known
 from flattest.files import write_bytes
 from flattest.runs.folder import StoredRun
 
@@ -31,8 +31,7 @@ def export(
     runs: Sequence[StoredRun], format: str, folder: Path
 ) -> tuple[list[Path], list[StoredRun]]:
     """Write the runs' series to `folder`; returns what was written and the broken runs left out."""
-    if format not in FORMATS:
-        raise unknown("format", format, FORMATS)
+    require_known("format", format, FORMATS)
     runs = [run.examined() for run in runs]
     skipped = [run for run in runs if run.status == "broken"]
     whole = [run for run in runs if run.status != "broken"]
@@ -44,10 +43,6 @@ def export(
     if not whole:
         raise FlattestError("There are no runs to export; `flattest status` lists what is there.")
     return FORMATS[format](whole, folder), skipped
-
-
-def run_rows(runs: Sequence[StoredRun]) -> Rows:
-    return [{name: getattr(run, name) for name in RUN_FIELDS} for run in runs]
 
 
 def series_rows(runs: Sequence[StoredRun]) -> Rows:
@@ -92,8 +87,7 @@ def parquet_bytes(rows: Rows) -> bytes:
         import pyarrow.parquet
     except ImportError:
         raise missing_extra("Parquet", "parquet") from None
-    names = column_names(rows)
-    table = pyarrow.table({name: [row.get(name) for row in rows] for name in names})
+    table = pyarrow.table({name: [row.get(name) for row in rows] for name in column_names(rows)})
     buffer = io.BytesIO()
     pyarrow.parquet.write_table(table, buffer)
     return buffer.getvalue()
@@ -103,11 +97,12 @@ def tables(
     runs: Sequence[StoredRun], folder: Path, suffix: str, encode: Callable[[Rows], bytes]
 ) -> list[Path]:
     """Both tables, encoded before either is written."""
-    data = {"runs": encode(run_rows(runs)), "series": encode(series_rows(runs))}
-    paths = [folder / f"{name}.{suffix}" for name in data]
-    for path, content in zip(paths, data.values(), strict=True):
+    run_rows = [{name: getattr(run, name) for name in RUN_FIELDS} for run in runs]
+    rows = {"runs": run_rows, "series": series_rows(runs)}
+    data = {folder / f"{name}.{suffix}": encode(table) for name, table in rows.items()}
+    for path, content in data.items():
         write_bytes(path, content)
-    return paths
+    return list(data)
 
 
 def to_tensorboard(runs: Sequence[StoredRun], folder: Path) -> list[Path]:

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from flattest.errors import FlattestError
-from flattest.files import Arrays, StoreError, check_size, read_json, read_series, read_tensors
+from flattest.files import Arrays, check_size, read_json, read_series, read_tensors
 from flattest.runs.index import SCHEMA, Row, Standing
 from flattest.runs.provenance import Provenance
 from flattest.training.run import Run
@@ -61,7 +61,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
         return read_tensors(self.path)
 
 
-class StoredRun(msgspec.Struct, frozen=True):
+class StoredRun(Standing, frozen=True, kw_only=True):
     """A run as the store has it now.
 
     `status` is one of pending, running, finished, diverged, stagnated, failed; or "interrupted",
@@ -72,14 +72,6 @@ class StoredRun(msgspec.Struct, frozen=True):
     key: str
     label: str
     seed: int
-    status: str
-    sentence: str
-    progress: float
-    step: int
-    created: float
-    started: float | None
-    finished: float | None
-    seconds: float
     host: str | None
     folder: Path
 
@@ -140,16 +132,16 @@ class StoredRun(msgspec.Struct, frozen=True):
 
 def stored_run(folder: Path, row: Row) -> StoredRun:
     """The run of a row of the index, after a look at the sizes of its files."""
-    status, sentence = row.status, row.sentence
-    if status == "running" and not row.held:
-        status, sentence = "interrupted", "Its process is gone; running it again resumes it."
+    shared = set(StoredRun.__struct_fields__) & set(Row.__struct_fields__)
+    known = {name: getattr(row, name) for name in shared}
+    if row.status == "running" and not row.held:
+        sentence = "Its process is gone; running it again resumes it."
+        known |= {"status": "interrupted", "sentence": sentence}
     try:
         check(folder, row.status)
     except FlattestError as error:
-        status, sentence = "broken", str(error)
-    shared = set(StoredRun.__struct_fields__) & set(Row.__struct_fields__)
-    known = {name: getattr(row, name) for name in shared}
-    return StoredRun(**known | {"status": status, "sentence": sentence}, folder=folder)
+        known |= {"status": "broken", "sentence": str(error)}
+    return StoredRun(**known, folder=folder)
 
 
 def read_spec(folder: Path) -> Spec:
@@ -171,19 +163,18 @@ def read_record(folder: Path) -> Record:
 
 def row_of(folder: Path) -> Row:
     """The row of the index for a folder; a folder that cannot be read has one too."""
-    if not readable(folder):
+    spec = asked(folder)
+    if spec is None:
         return Row(key=folder.name, label="?", seed=0)
-    spec = read_json(folder / "spec.json", Spec)
     return Row(key=folder.name, label=spec.label, seed=spec.seed, **read_record(folder).standing)
 
 
-def readable(folder: Path) -> bool:
-    """Whether the folder says what was asked, be it in a newer schema."""
+def asked(folder: Path) -> Spec | None:
+    """What the folder says was asked, be it in a newer schema; None if that cannot be read."""
     try:
-        read_json(folder / "spec.json", Spec)
+        return read_json(folder / "spec.json", Spec)
     except FlattestError:
-        return False
-    return True
+        return None
 
 
 def check(folder: Path, status: str) -> None:
@@ -206,18 +197,3 @@ def read_results(folder: Path) -> None:
 def _read_whole(path: Path, read: Callable[[Path], Arrays], changed: int, size: int) -> None:
     """Read a file, once for each version of it: a server asks again and again."""
     read(path)
-
-
-def intact(folder: Path, status: str) -> bool:
-    """Whether the results of a run that is done are there and can be read.
-
-    Results that we have no right to read may be sound, and computing them again would not help.
-    """
-    try:
-        check(folder, status)
-        read_results(folder)
-    except StoreError:
-        raise
-    except FlattestError:
-        return False
-    return True

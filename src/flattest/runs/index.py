@@ -79,10 +79,8 @@ class Row(Standing, frozen=True, kw_only=True):
 def alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
+    except OSError as error:
+        return isinstance(error, PermissionError)  # somebody else's
     return True
 
 
@@ -92,9 +90,18 @@ class Index:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.writable = os.access(path.parent, os.W_OK) and os.access(path, os.W_OK)
-        check_size(path)
+        with contextlib.suppress(FileNotFoundError):
+            # SQLite would take an empty file for a database without tables.
+            if path.stat().st_size == 0:
+                raise damaged(path, "it is empty")
         with self.connection() as db:
-            check_schema(path, db.execute("PRAGMA user_version").fetchone()[0])
+            schema = db.execute("PRAGMA user_version").fetchone()[0]
+        if schema != SCHEMA:
+            age = "a newer" if schema > SCHEMA else "an older"
+            raise StoreError(
+                f"The store {path.parent} has schema {schema}, from {age} flattest than this one, "
+                f"which uses schema {SCHEMA}: use that flattest, or another folder with --store."
+            )
 
     @classmethod
     def opened(cls, path: Path) -> "Index":
@@ -130,8 +137,8 @@ class Index:
 
     def rows(self) -> list[Row]:
         with self.connection() as db:
-            found = db.execute("SELECT * FROM runs ORDER BY label, seed, created").fetchall()
-        return [msgspec.convert(dict(row), Row) for row in found]
+            found = db.execute("SELECT * FROM runs ORDER BY label, seed, created")
+            return [msgspec.convert(dict(row), Row) for row in found]
 
     def row(self, key: str) -> Row | None:
         with self.connection() as db:
@@ -151,13 +158,13 @@ class Index:
 
         The transaction is immediate: of two processes that ask, one gets it.
         """
-        host, pid, now = platform.node(), os.getpid(), time.time()
         with self.connection() as db:
             db.execute("BEGIN IMMEDIATE")
             row = fetch(db, key)
             if row is None or row.held:
                 return False
-            update(db, key, row.owner, owner=owner, host=host, pid=pid, heartbeat=now)
+            host, pid = platform.node(), os.getpid()
+            update(db, key, row.owner, owner=owner, host=host, pid=pid, heartbeat=time.time())
             db.execute("COMMIT")
         return True
 
@@ -165,23 +172,6 @@ class Index:
         """Set `fields` of a run that `holder` owns; False if another has taken it over."""
         with self.connection() as db:
             return update(db, key, holder, **fields)
-
-
-def check_schema(path: Path, schema: int) -> None:
-    if schema == SCHEMA:
-        return
-    age = "a newer" if schema > SCHEMA else "an older"
-    raise StoreError(
-        f"The store {path.parent} has schema {schema}, from {age} flattest than this one, which "
-        f"uses schema {SCHEMA}: use that flattest, or another folder with --store."
-    )
-
-
-def check_size(path: Path) -> None:
-    """Refuse an empty file, which SQLite takes for a database without tables."""
-    with contextlib.suppress(FileNotFoundError):
-        if path.stat().st_size == 0:
-            raise damaged(path, "it is empty")
 
 
 @contextlib.contextmanager
@@ -212,15 +202,12 @@ def connection(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
         finally:
             db.close()
     except sqlite3.Error as error:
-        gone = mode != "mode=rwc" and not path.exists()
-        raise (deleted(path) if gone else unusable(path, error)) from error
-
-
-def deleted(path: Path) -> StoreError:
-    return StoreError(
-        f"The store's index {path} was deleted while in use; "
-        "`flattest status` rebuilds it from the runs."
-    )
+        if mode != "mode=rwc" and not path.exists():
+            raise StoreError(
+                f"The store's index {path} was deleted while in use; "
+                "`flattest status` rebuilds it from the runs."
+            ) from error
+        raise unusable(path, error) from error
 
 
 def unusable(path: Path, error: sqlite3.Error) -> StoreError:

@@ -13,12 +13,10 @@ from msgspec.structs import replace
 
 from flattest.errors import FlattestError
 from flattest.files import StoreError, write_bytes, write_json, write_series, write_tensors
-from flattest.runs.folder import DONE, Record, read_record
+from flattest.runs.folder import DONE, read_record
 from flattest.runs.index import Index
 from flattest.runs.provenance import provenance
 from flattest.training.run import Run
-
-TAKEN_OVER = "Another process took it over."
 
 
 class LeaseLost(FlattestError):
@@ -36,7 +34,7 @@ class Lease:
         self.checkpoints = folder / "checkpoints"
         self.record = read_record(folder)
         self.before, self.began = 0.0, time.time()
-        self.lost: str | None = None
+        self.lost = False
         self._heartbeat, self._over = heartbeat, threading.Event()
         self._pulse = threading.Thread(target=self._beat, daemon=True)
 
@@ -61,13 +59,13 @@ class Lease:
         """
         self._over.set()
         self._pulse.join()
-        if self.record.status != "running" or self.lost is not None or not self._show_life():
+        if self.record.status != "running" or self.lost or not self._show_life():
             return
         if error is None or isinstance(error, Exception):
             trace = "".join(traceback.format_exception(error))
             write_bytes(self.folder / "failure.txt", trace.encode())
-            sentence = " ".join(str(error or "It ended without a result.").split())
-            self._conclude("failed", sentence)
+            sentence = str(error or "It ended without a result.")
+            self._conclude(status="failed", sentence=" ".join(sentence.split()))
         else:
             self.release()
 
@@ -84,29 +82,28 @@ class Lease:
     def finish(self, run: Run) -> None:
         """Persist what the seed produced. The record is written last: with it the run is done."""
         if run.status not in DONE:
-            ends = ", ".join(sorted(DONE))
-            raise FlattestError(f"A run ends {ends} or failed, not {run.status!r}.")
+            raise FlattestError(
+                f"A run ends {', '.join(sorted(DONE))} or failed, not {run.status!r}."
+            )
         self._change(step=run.step)
         results = [self.folder / "series.npz"]
         write_series(results[0], run.series)
         if run.params is not None:
             results.append(self.folder / "params.safetensors")
             write_tensors(results[1], run.params)
-        files = {path.name: path.stat().st_size for path in results}
-        self.record = replace(
-            self.record, progress=1.0, step=run.step, files=files, notes=_notes(run)
+        self._conclude(
+            status=run.status,
+            sentence=run.sentence,
+            progress=1.0,
+            step=run.step,
+            files={path.name: path.stat().st_size for path in results},
+            notes=_notes(run),
         )
-        self._conclude(run.status, run.sentence)
         shutil.rmtree(self.scratch, ignore_errors=True)
 
     def release(self) -> None:
         """Give the lease back, leaving the index as the record says."""
-        standing = self.record.standing
-        self.index.change(self.key, self.owner, **standing, owner=None, heartbeat=None)
-
-    def forget(self) -> None:
-        """Begin anew: what the record says of an earlier result no longer counts."""
-        self.record = Record()
+        self.index.change(self.key, self.owner, **self.record.standing, owner=None, heartbeat=None)
 
     def _seconds(self) -> float:
         """The time of this stretch of work and of the earlier ones, up to their last progress."""
@@ -116,27 +113,25 @@ class Lease:
         self.record = replace(self.record, **changes)
         write_json(self.folder / "record.json", self.record)
 
-    def _conclude(self, status: str, sentence: str) -> None:
-        over = {"finished": time.time(), "seconds": self._seconds()}
-        self._write(status=status, sentence=sentence, **over)
+    def _conclude(self, **changes: Any) -> None:
+        self._write(finished=time.time(), seconds=self._seconds(), **changes)
         self.release()
 
     def _change(self, **fields: Any) -> None:
-        if self.lost is None and not self.index.change(self.key, self.owner, **fields):
-            self.lost = TAKEN_OVER
-        if self.lost is not None:
-            raise LeaseLost(f"The run {self.key} is no longer ours: {self.lost}")
+        self.lost = self.lost or not self.index.change(self.key, self.owner, **fields)
+        if self.lost:
+            raise LeaseLost(f"The run {self.key} is no longer ours: Another process took it over.")
 
     def _show_life(self) -> bool:
         """False if another process has taken the run over."""
         return self.index.change(self.key, self.owner, heartbeat=time.time())
 
     def _beat(self) -> None:
-        while self.lost is None and not self._over.wait(self._heartbeat):
+        while not (self.lost or self._over.wait(self._heartbeat)):
             # A fault that lasts is reported by the next progress; one that passes does no harm.
             with contextlib.suppress(StoreError):
                 if not self._show_life():
-                    self.lost = TAKEN_OVER
+                    self.lost = True
 
 
 def _notes(run: Run) -> dict[str, str]:

@@ -27,12 +27,9 @@ def with_needed(chosen: Iterable[Experiment], variant: VariantName) -> list[Expe
 
     By key, since a user's spec may bear the name of another experiment and does not replace it.
     """
-    found = {e.key: e for e in chosen}
-    for e in list(found.values()):
-        for name in e.variant(variant).needs:
-            other = experiment(name)
-            found.setdefault(other.key, other)
-    return list(found.values())
+    chosen = list(chosen)
+    needed = (experiment(name) for e in chosen for name in e.variant(variant).needs)
+    return list({e.key: e for e in (*chosen, *needed)}.values())
 
 
 def plan(

@@ -27,7 +27,7 @@ class Provenance(msgspec.Struct, frozen=True):
 def provenance() -> Provenance:
     return Provenance(
         commit=commit(Path(__file__)),
-        versions={"python": platform.python_version()} | versions(),
+        versions={"python": platform.python_version()} | {p: version(p) for p in PACKAGES},
         host=platform.node(),
         machine=f"{platform.system()} {platform.machine()}, {processor()}",
         cores=available_cores(),
@@ -61,14 +61,11 @@ def git(source: Path, *arguments: str) -> str | None:
     return done.stdout.strip() if done.returncode == 0 else None
 
 
-def versions() -> dict[str, str]:
-    found = {}
-    for package in PACKAGES:
-        try:
-            found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            found[package] = "not installed"
-    return found
+def version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
 
 
 def processor() -> str:

@@ -15,11 +15,13 @@ from flattest.errors import FlattestError
 from flattest.files import ANOTHER_STORE, StoreError, unwritable, write_json
 from flattest.runs.folder import (
     DONE,
+    Record,
     Spec,
     StoredRun,
-    intact,
+    asked,
+    check,
+    read_results,
     read_spec,
-    readable,
     row_of,
     stored_run,
 )
@@ -67,7 +69,7 @@ class Store:
         """Index the run folders that are not: copied here, or left by an index that was deleted."""
         if self.index.writable:
             for folder in self.strangers(self.index.rows()):
-                if readable(folder):
+                if asked(folder) is not None:
                     self.index.add(row_of(folder))
 
     def strangers(self, rows: list[Row]) -> list[Path]:
@@ -109,8 +111,8 @@ class Store:
         """Ask for a run; returns its key. Asking twice is asking once."""
         keys = run_keys(task, seed)
         key = next((key for key in keys if self.index.row(key) is not None), next(iter(keys)))
-        folder, row = self.folder(key), self.index.row(key)
-        if row is None or not readable(folder):
+        folder = self.folder(key)
+        if self.index.row(key) is None or asked(folder) is None:
             raw = msgspec.Raw(msgspec.json.encode(task))
             write_json(folder / "spec.json", Spec(SCHEMA, key, label, seed, keys[key], raw))
             self.index.add(Row(key=key, label=label, seed=seed, created=time.time()))
@@ -126,15 +128,18 @@ class Store:
         if not self.index.lease(key, owner):
             return None
         lease = Lease(self.index, self.folder(key), owner, heartbeat)
-        if lease.record.status in DONE:
-            try:
-                whole = intact(lease.folder, lease.record.status)
-            except StoreError:
-                lease.release()
-                raise
-            if whole:
-                # Done, though perhaps killed before it could tell the index.
-                lease.release()
-                return None
-            lease.forget()
-        return lease
+        if lease.record.status not in DONE:
+            return lease
+        try:
+            check(lease.folder, lease.record.status)
+            read_results(lease.folder)
+        except StoreError:
+            # We may not read results that may be sound; computing them again would not help.
+            lease.release()
+            raise
+        except FlattestError:
+            lease.record = Record()  # what it says of the earlier result no longer counts
+            return lease
+        # Done, though perhaps killed before it could tell the index.
+        lease.release()
+        return None

@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
-from flattest.errors import FlattestError, unknown
+from flattest.errors import FlattestError, require_known
 
 Ascent = Literal["normalized", "unnormalized"]
 ASCENTS: tuple[str, ...] = get_args(Ascent)
@@ -30,8 +30,8 @@ class StepChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="s
     factor: float
 
     def __post_init__(self):
-        _require_number("A step change's threshold", self.below, above=0)
-        _require_number("A step change's factor", self.factor, above=0)
+        _require_number("A step change's threshold", self.below, ">")
+        _require_number("A step change's factor", self.factor, ">")
 
 
 class Phase(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="phase"):
@@ -63,34 +63,27 @@ class Phase(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     stop_loss: float | None = None
 
     def __post_init__(self):
-        _require_number("The learning rate lr", self.lr, above=0)
-        _require_number("The SAM radius rho", self.rho, least=0)
-        _require_number("The weight decay", self.weight_decay, least=0)
-        _require_number("The label noise", self.label_noise, least=0)
-        if self.ascent not in ASCENTS:
-            raise unknown("ascent", self.ascent, ASCENTS)
+        _require_number("The learning rate lr", self.lr, ">")
+        _require_number("The SAM radius rho", self.rho, "≥")
+        _require_number("The weight decay", self.weight_decay, "≥")
+        _require_number("The label noise", self.label_noise, "≥")
+        require_known("ascent", self.ascent, ASCENTS)
         if (self.epochs is None) == (self.steps is None):
             raise FlattestError("A phase's length is given by epochs or by steps, by one of them.")
         for name in ("epochs", "steps", "batch", "micro_batch"):
             _require_count(name, getattr(self, name))
-        if self.warmup != 0:
-            _require_count("warmup", self.warmup)
+        _require_count("warmup", self.warmup or None)
         if self.project is not None:
-            _require_number("The projection's radius", self.project, above=0)
+            _require_number("The projection's radius", self.project, ">")
         if self.stop_loss is not None:
-            _require_number("The loss to stop at", self.stop_loss, least=0)
-        self._check_batches()
-
-    def _check_batches(self) -> None:
+            _require_number("The loss to stop at", self.stop_loss, "≥")
         if self.replacement and self.batch is None:
             raise FlattestError(
                 "Drawing with replacement needs a batch size; full batches draw none."
             )
-        if self.micro_batch is None:
-            return
-        if self.rho == 0:
+        if self.micro_batch is not None and self.rho == 0:
             raise FlattestError("Micro-batches change nothing without SAM; set rho > 0.")
-        if self.batch is not None and self.micro_batch > self.batch:
+        if self.micro_batch is not None and self.micro_batch > (self.batch or math.inf):
             raise FlattestError(
                 f"The micro-batch of {self.micro_batch} is larger than the batch of {self.batch}."
             )
@@ -116,6 +109,22 @@ class Phase(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         """The number of epochs on n training points."""
         return self.epochs or (self.steps or 0) // self.steps_per_epoch(n)
 
+    @property
+    def numbers(self) -> dict[str, float]:
+        """The phase in numbers; conditions and a radius that it does not have are infinite."""
+        change, infinity = self.step_change, math.inf
+        return {
+            "lr": float(self.lr),
+            "warmup": float(max(1, self.warmup)),
+            "rho": float(self.rho),
+            "decay": float(self.weight_decay),
+            "noise": float(self.label_noise),
+            "radius": infinity if self.project is None else float(self.project),
+            "change_below": -infinity if change is None else float(change.below),
+            "change_factor": 1.0 if change is None else float(change.factor),
+            "stop_loss": -infinity if self.stop_loss is None else float(self.stop_loss),
+        }
+
 
 def gd(lr: float, **settings: Any) -> Phase:
     """Full-batch gradient descent."""
@@ -137,12 +146,10 @@ def label_noise_sgd(lr: float, label_noise: float, batch: int | None = 1, **sett
     return Phase(lr=lr, label_noise=label_noise, batch=batch, **settings)
 
 
-def _require_number(what: str, value: Any, above: float | None = None, least: float | None = None):
+def _require_number(what: str, value: Any, sign: Literal[">", "≥"]) -> None:
     number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    if number and (above is None or value > above) and (least is None or value >= least):
-        return
-    bound = f"> {above}" if above is not None else f"≥ {least}"
-    raise FlattestError(f"{what} must be a finite number {bound}, not {value!r}.")
+    if not (number and (value > 0 or (value == 0 and sign == "≥"))):
+        raise FlattestError(f"{what} must be a finite number {sign} 0, not {value!r}.")
 
 
 def _require_count(name: str, value: Any) -> None:

@@ -9,7 +9,6 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from flattest.errors import FlattestError
-from flattest.files import write_bytes
+from flattest.files import Arrays, write_bytes
 from flattest.problem.data import Dataset
 from flattest.problem.models import Model, Params, predict
 from flattest.training.algorithms import Phase
@@ -35,23 +34,6 @@ _LASTING = ("data", "initial parameters")  # what every version writes alike
 _COUNTERS = ("epoch", "step", "phase", "phase_epoch", "changed", "halt")
 
 
-class _Standing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The metadata of a checkpoint."""
-
-    identity: dict[str, str]
-    counters: dict[str, Any]
-    seconds: float
-
-
-@dataclass(frozen=True, eq=False)
-class Saved:
-    """A run as a checkpoint has it."""
-
-    state: State
-    series: dict[str, np.ndarray]
-    seconds: float
-
-
 @dataclass
 class Checkpoints:
     """The checkpoints of one run in `folder`, due every `every` seconds."""
@@ -62,8 +44,9 @@ class Checkpoints:
     notes: list[str] = field(default_factory=list)
     _last: float = field(default_factory=time.monotonic)
 
-    def load(self) -> Saved | None:
-        """The newest checkpoint that can be gone on from; those passed over are in `notes`."""
+    def load(self) -> tuple[State, Arrays, float] | None:
+        """State, series and seconds of the newest checkpoint that can be gone on from; those passed
+        over are in `notes`."""
         for path in reversed(self._files()):
             try:
                 return self._read(path)
@@ -75,38 +58,51 @@ class Checkpoints:
     def is_due(self) -> bool:
         return time.monotonic() - self._last >= self.every
 
-    def save(self, saved: Saved) -> None:
+    def save(self, state: State, series: Arrays, seconds: float) -> None:
         """Write a checkpoint, then remove all but it and the one before."""
         files = self._files()
         sequence = int(files[-1].name.split("-")[0]) + 1 if files else 0
-        data = _encode(saved, self.identity)
+        data = self._encode(state, series, seconds)
         write_bytes(self.folder / f"{sequence:06d}-{_checksum(data)}{_SUFFIX}", data)
         sound = [path for path in files if _matches(path, path.read_bytes())]
-        for path in set(files) - set(sound[1 - _KEPT :]):
+        superseded, drafts = set(files) - set(sound[1 - _KEPT :]), self.folder.glob(".*.tmp")
+        for path in (*superseded, *drafts):
             path.unlink(missing_ok=True)
-        for leftover in self.folder.glob(".*.tmp"):
-            leftover.unlink(missing_ok=True)
         self._last = time.monotonic()
 
     def _files(self) -> list[Path]:
         return sorted(path for path in self.folder.glob("*") if _NAME.fullmatch(path.name))
 
-    def _read(self, path: Path) -> Saved:
+    def _encode(self, state: State, series: Arrays, seconds: float) -> bytes:
+        counters = {name: getattr(state, name) for name in _COUNTERS}
+        standing = {"identity": self.identity, "counters": counters, "seconds": seconds}
+        arrays = {
+            f"{folder}/{name}": np.array(value, order="C")
+            for folder, part in (("params", state.params), ("series", series))
+            for name, value in part.items()
+        }
+        return save_tensors(arrays, metadata={"standing": json.dumps(standing)})
+
+    def _read(self, path: Path) -> tuple[State, Arrays, float]:
         data = path.read_bytes()
         if not _matches(path, data):
             raise _Unusable("it is damaged (its checksum does not match)")
-        standing, arrays = _decode(data)
-        version = standing.identity.get(_VERSION)
-        current = version == self.identity[_VERSION]
-        compared = self.identity if current else {name: self.identity[name] for name in _LASTING}
-        _require_same_run(self.folder, standing.identity, compared)
+        header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+        standing = json.loads(header["__metadata__"]["standing"])
+        written = standing["identity"]
+        current = written.get(_VERSION) == self.identity[_VERSION]
+        compared = self.identity if current else _LASTING
+        differing = [name for name in compared if written.get(name) != self.identity[name]]
+        if differing:
+            raise FlattestError(
+                f"The checkpoints in {self.folder} belong to another run, which differs in "
+                f"{', '.join(differing)}; choose another folder or delete this one."
+            )
         if not current:
-            raise _Unusable(f"version {version} of the engine wrote it")
-        parts: dict[str, dict[str, np.ndarray]] = {"params": {}, "series": {}}
-        for name, value in arrays.items():
-            part, _, key = name.partition("/")
-            parts[part][key] = value
-        return Saved(State(parts["params"], **standing.counters), parts["series"], standing.seconds)
+            raise _Unusable(f"version {written.get(_VERSION)} of the engine wrote it")
+        arrays = load_tensors(data)
+        params, series = (_of_folder(folder, arrays) for folder in ("params/", "series/"))
+        return State(params, **standing["counters"]), series, standing["seconds"]
 
 
 class _Unusable(Exception):
@@ -132,28 +128,9 @@ def identity(
     }
 
 
-def _require_same_run(folder: Path, found: dict[str, str], expected: dict[str, str]) -> None:
-    differing = [name for name in expected if found.get(name) != expected[name]]
-    if differing:
-        raise FlattestError(
-            f"The checkpoints in {folder} belong to another run, which differs in "
-            f"{', '.join(differing)}; choose another folder or delete this one."
-        )
-
-
-def _encode(saved: Saved, run: dict[str, str]) -> bytes:
-    state = saved.state
-    standing = _Standing(run, {name: getattr(state, name) for name in _COUNTERS}, saved.seconds)
-    arrays = {f"params/{name}": value for name, value in state.params.items()}
-    arrays |= {f"series/{name}": value for name, value in saved.series.items()}
-    arrays = {name: np.array(value, order="C") for name, value in arrays.items()}
-    return save_tensors(arrays, metadata={"standing": msgspec.json.encode(standing).decode()})
-
-
-def _decode(data: bytes) -> tuple[_Standing, Mapping[str, np.ndarray]]:
-    header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
-    standing = msgspec.json.decode(header["__metadata__"]["standing"], type=_Standing)
-    return standing, load_tensors(data)
+def _of_folder(folder: str, arrays: Arrays) -> Arrays:
+    """The arrays whose names begin with `folder`, by the rest of their names."""
+    return {name.removeprefix(folder): arrays[name] for name in arrays if name.startswith(folder)}
 
 
 def _matches(path: Path, data: bytes) -> bool:

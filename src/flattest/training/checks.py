@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import jax.numpy as jnp
 import numpy as np
 
-from flattest.errors import FlattestError, unknown
+from flattest.errors import FlattestError
 from flattest.problem.data import Dataset, require_dataset
 from flattest.problem.losses import Logistic, Loss
 from flattest.problem.models import MLP, Model, Params
@@ -18,12 +18,6 @@ def checked_seed(seed: int) -> int:
     if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or seed < 0:
         raise FlattestError(f"The seed must be a non-negative integer, not {seed!r}.")
     return int(seed)
-
-
-def checked_dtype(dtype: str) -> str:
-    if dtype not in DTYPES:
-        raise unknown("dtype", dtype, DTYPES)
-    return dtype
 
 
 def check_kinds(model: Model, data: Dataset) -> None:
@@ -54,11 +48,8 @@ def check_params(model: Model, params: Params, data: Dataset, phases: Sequence[P
             raise FlattestError(f"Parameter {name} has entries that are not finite.")
     if any(phase.project is not None for phase in phases) and "W1" not in params:
         raise FlattestError("The projection needs a first layer named W1 (and b1).")
-    if not isinstance(model, MLP):
-        _check_outputs(model, params, data)
-
-
-def _check_outputs(model: Model, params: Params, data: Dataset) -> None:
+    if isinstance(model, MLP):
+        return
     try:
         f = model.apply({k: jnp.asarray(v) for k, v in params.items()}, data.x, data.x)
     except (TypeError, ValueError) as error:

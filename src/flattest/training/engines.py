@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Literal, get_args
 
-from flattest.errors import FlattestError, unknown
+from flattest.errors import FlattestError, require_known
 from flattest.problem.losses import Loss
 from flattest.problem.models import Model
 from flattest.training import fused, loop
@@ -20,8 +20,7 @@ ENGINES: dict[str, Callable[[Problem, Phase, State, int], State]] = {
 
 def choose(backend: str, model: Model, loss: Loss, phases: Sequence[Phase]) -> tuple[str, str]:
     """The engine's name, and why it is not the fused one ("" where it is)."""
-    if backend not in get_args(Backend):
-        raise unknown("backend", backend, get_args(Backend))
+    require_known("backend", backend, get_args(Backend))
     if backend == "jax":
         return "jax", "The JAX engine was asked for."
     refusals = (fused.supports(model, loss, phase) for phase in phases)

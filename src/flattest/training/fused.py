@@ -16,14 +16,9 @@ from flattest.training.kernels import batches, common, sim_bn, single
 from flattest.training.kernels.signs import CHUNK, GROUP, sign_codes
 from flattest.training.kernels.simd import BLOCK, PANEL, VECTOR_BYTES
 from flattest.training.order import stream_seed
-from flattest.training.state import Halt, Problem, State
+from flattest.training.state import HALTS, Problem, State
 
 _STEPS_AT_ONCE = 30_000  # so that an interrupt is heard within seconds
-_HALTS: dict[int, Halt | None] = {
-    common.RUNNING: None,
-    common.STOPPED: "stopped",
-    common.DIVERGED: "diverged",
-}
 _LOSSES: dict[type, int] = {MSE: common.MSE, HalfMSE: common.HALF_MSE, Logistic: common.LOGISTIC}
 KERNELS = {
     "leaky": common.LEAKY,
@@ -44,13 +39,9 @@ def supports(model, loss, phase: Phase) -> str | None:
         return f"The fused engine has no kernel for the loss {type(loss).__name__}."
     if model.depth > 3:
         return f"The fused engine trains networks of depth 2 and 3, not {model.depth}."
-    if _largest_rate(phase) * phase.weight_decay >= 1:
+    if phase.lr * max(1.0, phase.numbers["change_factor"]) * phase.weight_decay >= 1:
         return "The fused engine takes steps with learning rate · weight decay < 1 only."
     return None
-
-
-def _largest_rate(phase: Phase) -> float:
-    return phase.lr * max(1.0, phase.step_change.factor if phase.step_change else 1.0)
 
 
 def advance(problem: Problem, phase: Phase, state: State, epochs: int) -> State:
@@ -70,22 +61,21 @@ def _advance_chunk(problem: Problem, phase: Phase, state: State, epochs: int) ->
     if halt.why == common.DIVERGED:
         # A diverged epoch is not applied, and kernels keep no copy: go again, up to it.
         params, _ = _run(problem, phase, state, halt.epochs)
-    per_epoch = phase.steps_per_epoch(problem.data.n)
+    steps = halt.epochs * phase.steps_per_epoch(problem.data.n) + halt.steps
     return replace(
         state,
         params=params,
         epoch=state.epoch + halt.epochs,
-        step=state.step + halt.epochs * per_epoch + halt.steps,
+        step=state.step + steps,
         phase_epoch=state.phase_epoch + halt.epochs,
         changed=halt.changed,
-        halt=_HALTS[halt.why],
+        halt=HALTS[halt.why],
     )
 
 
 def _run(problem: Problem, phase: Phase, state: State, epochs: int):
     """Parameters and the kernel's report after `epochs` epochs."""
     n, model = problem.data.n, cast(MLP, problem.model)
-    settings = _net(model), _target(problem.loss), _rule(phase, n)
     clock = common.Clock(
         stream_seed(problem.seed),
         state.epoch,
@@ -93,106 +83,79 @@ def _run(problem: Problem, phase: Phase, state: State, epochs: int):
         state.phase_epoch * phase.steps_per_epoch(n),
         bool(state.changed),
     )
-    trained = _layout(model, phase, n)(model, problem.data, state.params)
-    halt = common.Halt(*trained.run(*settings, clock))
-    return trained.params(), halt
+    smoothing = float(getattr(problem.loss, "smoothing", 0.0))
+    target = common.Target(_LOSSES[type(problem.loss)], smoothing)
+    settings = _net(model), target, _rule(phase, n), clock
+    params, report = _layout(model, phase, n)(model, problem.data, state.params, *settings)
+    return params, common.Halt(*report)
 
 
 def _layout(model: MLP, phase: Phase, n: int):
     """Single samples have kernels of their own."""
     if phase.steps_per_epoch(n) < n:
-        return _Flat
-    return _Normalized if model.norm == "sim_bn" else _Tiled
+        return _flat
+    return _normalized if model.norm == "sim_bn" else _tiled
 
 
-class _Tiled:
+def _tiled(model: MLP, data, params, *settings):
     """Parameters as `single` has them: (W1, b1) in tiles of neurons; W2 transposed, if hidden."""
-
-    def __init__(self, model: MLP, data, params):
-        self.model, dtype = model, params["W1"].dtype
-        x = _augmented(data.x, model.bias)
-        y = np.ascontiguousarray(data.y, np.float64)
-        self.data = x.astype(dtype), (x @ x.T).astype(dtype), y
-        lanes = VECTOR_BYTES // dtype.itemsize
-        self.W = _tiles(_padded(_first_layer(model, params), 0, 2 * lanes), lanes)
-        hidden = params["W2"] if model.depth == 3 else np.empty((0, 0), dtype)
-        self.W2 = _padded(hidden.T, 1, 2 * lanes)
-        self.a = _padded(params[f"W{model.depth}"], 0, 2 * lanes)
-        self.b = np.full(1, params["b_out"] if model.output_bias else 0, dtype)
-
-    def run(self, *settings):
-        theta = self.W, self.W2, self.a, self.b
-        return single.run(theta, self.model.width, self.data, *settings)
-
-    def params(self) -> dict[str, np.ndarray]:
-        m = self.model.width
-        first = _rows(self.W, m)
-        rest = {"W2": self.W2[:, :m].T, f"W{self.model.depth}": self.a[:m]}
-        return _named(self.model, first, rest, self.b)
+    m, last, dtype = model.width, f"W{model.depth}", params["W1"].dtype
+    x = _augmented(data.x, model.bias)
+    samples = x.astype(dtype), (x @ x.T).astype(dtype), _labels(data.y)
+    lanes = VECTOR_BYTES // dtype.itemsize
+    W = _tiles(_padded(_first_layer(model, params), 0, 2 * lanes), lanes)
+    hidden = params["W2"] if model.depth == 3 else np.empty((0, 0), dtype)
+    W2 = _padded(hidden.T, 1, 2 * lanes)
+    a, b = _padded(params[last], 0, 2 * lanes), _output_bias(model, params)
+    report = single.run((W, W2, a, b), m, samples, *settings)
+    return _named(model, _rows(W, m), {"W2": W2[:, :m].T, last: a[:m]}, b), report
 
 
-class _Normalized:
+def _normalized(model: MLP, data, params, *settings):
     """Parameters as `sim_bn` has them: (W1, b1) in tiles, everything padded by 0."""
-
-    def __init__(self, model: MLP, data, params):
-        self.model, dtype = model, params["W1"].dtype
-        x = _augmented(data.x, model.bias).astype(dtype)
-        self.inputs = x.shape[1]
-        self.data = _samples(x, data.y)
-        lanes = PANEL * VECTOR_BYTES // dtype.itemsize
-        first = _padded(_first_layer(model, params), 1, self.data.x.shape[1])
-        self.W = _tiles(first, lanes)
-        self.gamma, self.a = (_padded(params[k], 0, lanes) for k in ("gamma", "W2"))
-        self.b = np.full(1, params["b_out"] if model.output_bias else 0, dtype)
-
-    def run(self, *settings):
-        return sim_bn.run((self.W, self.gamma, self.a, self.b), self.data, *settings)
-
-    def params(self) -> dict[str, np.ndarray]:
-        m = self.model.width
-        first = _rows(self.W, m)[:, : self.inputs]
-        return _named(self.model, first, {"gamma": self.gamma[:m], "W2": self.a[:m]}, self.b)
+    m, dtype = model.width, params["W1"].dtype
+    x = _augmented(data.x, model.bias).astype(dtype)
+    samples = _samples(x, data.y)
+    lanes = PANEL * VECTOR_BYTES // dtype.itemsize
+    W = _tiles(_padded(_first_layer(model, params), 1, samples.x.shape[1]), lanes)
+    gamma, a = (_padded(params[name], 0, lanes) for name in ("gamma", "W2"))
+    b = _output_bias(model, params)
+    report = sim_bn.run((W, gamma, a, b), samples, *settings)
+    first = _rows(W, m)[:, : x.shape[1]]
+    return _named(model, first, {"gamma": gamma[:m], "W2": a[:m]}, b), report
 
 
-class _Flat:
+def _flat(model: MLP, data, params, net: common.Net, *settings):
     """Parameters as `batches` has them: one vector, matrices inputs × neurons."""
-
-    def __init__(self, model: MLP, data, params):
-        self.model, dtype = model, params["W1"].dtype
-        self.x = _augmented(data.x, model.bias).astype(dtype)
-        self.y = np.ascontiguousarray(data.y, np.float64)
-        self.names = [k for k in ("gamma", "W2", "W3") if k in params]
-        pieces = [_first_layer(model, params), *(params[k] for k in self.names)]
-        bias = params["b_out"] if model.output_bias else 0
-        flat = [np.asarray(piece).T.ravel() for piece in (*pieces, bias)]
-        self.theta = np.concatenate(flat).astype(dtype)
-
-    def run(self, *settings):
-        return batches.run(self.theta, self.model.width, (self.x, self.y), *settings)
-
-    def params(self) -> dict[str, np.ndarray]:
-        m, inputs = self.model.width, self.x.shape[1]
-        at = m * inputs
-        first, rest = self.theta[:at].reshape(inputs, m).T, {}
-        for name in self.names:
-            matrix = name == "W2" and self.model.depth == 3
-            size = m * m if matrix else m
-            piece = self.theta[at : at + size]
-            rest[name] = piece.reshape(m, m).T if matrix else piece
-            at += size
-        return _named(self.model, first, rest, self.theta[at:])
+    m, dtype = model.width, params["W1"].dtype
+    x = _augmented(data.x, model.bias).astype(dtype)
+    upper = [params[name] for name in ("gamma", "W2", "W3") if name in params]
+    pieces = _first_layer(model, params), *upper, _output_bias(model, params)
+    theta = np.concatenate([np.asarray(piece).T.ravel() for piece in pieces]).astype(dtype)
+    report = batches.run(theta, m, (x, _labels(data.y)), net, *settings)
+    first, gamma, hidden, a, b = batches.split.py_func(net, theta, x.shape[1], m)
+    rest = {"gamma": gamma, "W2": hidden.T, f"W{model.depth}": a}
+    return _named(model, first.T, rest, b), report
 
 
 def _samples(x: np.ndarray, y: np.ndarray) -> sim_bn.Samples:
     """Training inputs x', padded, in all the forms that products with them take."""
     signs = bool((np.abs(x) == 1).all())
     codes = x if signs else x[:, :0]
-    sample_codes, input_codes = sign_codes(codes), sign_codes(codes.T)
     x = _padded(x, 1, GROUP * CHUNK)
     by_sample = _padded(x, 0, BLOCK).reshape(-1, BLOCK, x.shape[1]).transpose(0, 2, 1)
     by_input = x.reshape(len(x), -1, BLOCK).transpose(1, 0, 2)
-    y = np.ascontiguousarray(y, np.float64)
-    return sim_bn.Samples(x, y, by_sample.copy(), by_input.copy(), signs, sample_codes, input_codes)
+    forms = x, _labels(y), by_sample.copy(), by_input.copy()
+    return sim_bn.Samples(*forms, signs, sign_codes(codes), sign_codes(codes.T))
+
+
+def _labels(y: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(y, np.float64)
+
+
+def _output_bias(model: MLP, params) -> np.ndarray:
+    """The output bias, 0 where there is none."""
+    return np.full(1, params["b_out"] if model.output_bias else 0, params["W1"].dtype)
 
 
 def _first_layer(model: MLP, params) -> np.ndarray:
@@ -214,33 +177,26 @@ def _augmented(x: np.ndarray, bias: bool) -> np.ndarray:
 
 
 def _padded(array: np.ndarray, axis: int, multiple: int) -> np.ndarray:
-    """An aligned copy with zeros after it, so that the axis is a multiple."""
+    """A copy that begins on a vector boundary, with zeros that make the axis a multiple."""
     shape = list(array.shape)
     shape[axis] += -shape[axis] % multiple
-    padded = _aligned(tuple(shape), array.dtype)
+    size = int(np.prod(shape)) * array.itemsize
+    raw = np.zeros(size + VECTOR_BYTES, np.uint8)
+    start = -raw.ctypes.data % VECTOR_BYTES
+    padded = raw[start : start + size].view(array.dtype).reshape(shape)
     padded[tuple(slice(size) for size in array.shape)] = array
     return padded
 
 
 def _tiles(weights: np.ndarray, lanes: int) -> np.ndarray:
     """(neurons, inputs) → (tiles, inputs, lanes), on a vector boundary, padded by 0."""
-    tall = _padded(weights, 0, lanes)
-    tiled = _aligned((len(tall) // lanes, weights.shape[1], lanes), weights.dtype)
-    tiled[...] = tall.reshape(-1, lanes, weights.shape[1]).transpose(0, 2, 1)
-    return tiled
+    tiles = _padded(weights, 0, lanes).reshape(-1, lanes, weights.shape[1])
+    return _padded(tiles.transpose(0, 2, 1), 0, 1)
 
 
 def _rows(tiled: np.ndarray, neurons: int) -> np.ndarray:
     """The inverse of `_tiles`."""
     return tiled.transpose(0, 2, 1).reshape(-1, tiled.shape[1])[:neurons]
-
-
-def _aligned(shape: tuple[int, ...], dtype) -> np.ndarray:
-    """Zeros that begin on a vector boundary."""
-    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    raw = np.zeros(size + VECTOR_BYTES, np.uint8)
-    start = -raw.ctypes.data % VECTOR_BYTES
-    return raw[start : start + size].view(dtype).reshape(shape)
 
 
 def _net(model: MLP) -> common.Net:
@@ -251,26 +207,13 @@ def _net(model: MLP) -> common.Net:
     )
 
 
-def _target(loss) -> common.Target:
-    return common.Target(_LOSSES[type(loss)], float(getattr(loss, "smoothing", 0.0)))
-
-
 def _rule(phase: Phase, n: int) -> common.Rule:
-    batch = n if phase.batch is None else phase.batch
-    change = phase.step_change
+    batch = phase.batch or n
     return common.Rule(
         batch=batch,
         micro_batch=phase.micro_batch or batch,
         full=phase.batch is None,
         replacement=bool(phase.replacement),
-        lr=float(phase.lr),
-        warmup=float(phase.warmup),
-        rho=float(phase.rho),
         normalized=phase.ascent == "normalized",
-        decay=float(phase.weight_decay),
-        noise=float(phase.label_noise),
-        radius=np.inf if phase.project is None else float(phase.project),
-        change_below=-np.inf if change is None else float(change.below),
-        change_factor=1.0 if change is None else float(change.factor),
-        stop_loss=-np.inf if phase.stop_loss is None else float(phase.stop_loss),
+        **phase.numbers,
     )

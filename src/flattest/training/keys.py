@@ -83,10 +83,12 @@ def meaning_of_absence(kind: type[msgspec.Struct]) -> dict[str, Any]:
     listed = FIELDS.listed.get(kind_name(kind), kind.__struct_encode_fields__)
     if set(kind.__struct_encode_fields__) <= set(listed) or not _is_ours(kind):
         return {}
-    recorded = FIELDS.added.get(kind_name(kind), {})
-    fields = [f for f in msgspec.structs.fields(kind) if f.encode_name not in listed]
-    defaults = {f.encode_name: _default(f) for f in fields if not f.required}
-    return defaults | recorded
+    defaults = {
+        field.encode_name: _default(field)
+        for field in msgspec.structs.fields(kind)
+        if field.encode_name not in listed and not field.required
+    }
+    return defaults | FIELDS.added.get(kind_name(kind), {})
 
 
 def kind_name(kind: type[msgspec.Struct]) -> str:
@@ -100,5 +102,4 @@ def _is_ours(kind: type) -> bool:
 
 
 def _default(field: msgspec.structs.FieldInfo) -> Any:
-    made = field.default is msgspec.NODEFAULT
-    return field.default_factory() if made else field.default
+    return field.default_factory() if field.default is msgspec.NODEFAULT else field.default

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from flattest.errors import FlattestError, unknown
+from flattest.errors import FlattestError, require_known
 
 # Each has a function of its name in `metrics.METRICS`.
 MEASURES = ("training", "sharpness", "test", "norms", "neurons")
@@ -31,14 +31,13 @@ class Log(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="log"):
         if self.points < 1 or self.snapshots < 0:
             raise FlattestError("A log needs at least one point, and no negative snapshots.")
         for name in self.measures:
-            if name not in MEASURES:
-                raise unknown("measure", name, MEASURES)
+            require_known("measure", name, MEASURES)
 
     def schedule(self, lengths: Sequence[int]) -> "Schedule":
         """The points for phases of these lengths."""
         if self.epochs is not None:
-            every = sorted({e for e in self.epochs if 0 < e < sum(lengths)})
-            return Schedule(tuple(() for _ in lengths), tuple(every), self.snapshots)
+            within = {e for e in self.epochs if 0 < e < sum(lengths)}
+            return Schedule(tuple(() for _ in lengths), tuple(sorted(within)), self.snapshots)
         each = max(1, self.points // len(lengths))
         return Schedule(tuple(log_spaced(length, each) for length in lengths), (), self.snapshots)
 

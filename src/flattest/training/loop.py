@@ -11,11 +11,10 @@ from jax import lax
 
 from flattest.training.algorithms import Phase
 from flattest.training.order import label_noise_signs, sample_order
-from flattest.training.state import Halt, Problem, State
+from flattest.training.state import HALTS, Problem, State
 
 # Draws handed to one call of the compiled loop: enough to hide its dispatch, little memory.
 _DRAWS_AT_ONCE = 200_000
-_HALTS: tuple[Halt | None, ...] = (None, "stopped", "diverged")
 _STOPPED, _DIVERGED = 1, 2
 
 
@@ -28,20 +27,6 @@ class _Shape(NamedTuple):
     label_noise: bool
     project: bool
     conditions: bool
-
-
-class _Numbers(NamedTuple):
-    """What of a phase is data to the compiled code."""
-
-    lr: Any
-    rho: Any
-    weight_decay: Any
-    label_noise: Any
-    warmup: Any
-    change_below: Any
-    change_factor: Any
-    radius: Any
-    stop_loss: Any
 
 
 class _Carry(NamedTuple):
@@ -77,41 +62,26 @@ def _shape(phase: Phase) -> _Shape:
     )
 
 
-def _numbers(phase: Phase) -> _Numbers:
-    change = phase.step_change
-    return _Numbers(
-        lr=np.float64(phase.lr),
-        rho=np.float64(phase.rho),
-        weight_decay=np.float64(phase.weight_decay),
-        label_noise=np.float64(phase.label_noise),
-        warmup=np.float64(max(1, phase.warmup)),
-        change_below=np.float64(-np.inf if change is None else change.below),
-        change_factor=np.float64(1 if change is None else change.factor),
-        radius=np.float64(np.inf if phase.project is None else phase.project),
-        stop_loss=np.float64(-np.inf if phase.stop_loss is None else phase.stop_loss),
-    )
-
-
 def _inputs(problem: Problem, phase: Phase, state: State, count: int, chunk: int) -> tuple:
     """Arguments of the compiled loop; order and signs are padded to `chunk` epochs."""
     data, dtype = problem.data, state.dtype
     order = np.zeros((chunk, data.n), np.int32)
-    if phase.batch is None:
-        order[:] = np.arange(data.n)
-    else:
-        order[:count] = sample_order(problem.seed, state.epoch, count, data.n, phase.replacement)
     signs = np.zeros((chunk, data.n if phase.label_noise > 0 else 0), dtype)
+    drawn = problem.seed, state.epoch, count, data.n
+    order[:count] = (
+        np.arange(data.n) if phase.batch is None else sample_order(*drawn, phase.replacement)
+    )
     if phase.label_noise > 0:
-        signs[:count] = label_noise_signs(problem.seed, state.epoch, count, data.n)
+        signs[:count] = label_noise_signs(*drawn)
     x, y = data.x.astype(dtype), data.y.astype(dtype)
     at = np.int64(state.phase_epoch), np.bool_(state.changed), np.int64(count)
-    return state.params, x, y, _numbers(phase), order, signs, *at
+    numbers = {name: np.float64(value) for name, value in phase.numbers.items()}
+    return state.params, x, y, numbers, order, signs, *at
 
 
 def _unpack(problem: Problem, phase: Phase, state: State, carry: _Carry) -> State:
-    done = int(carry.epochs)
+    done, halt = int(carry.epochs), HALTS[int(carry.halt)]
     step = state.step + done * phase.steps_per_epoch(problem.data.n)
-    halt = _HALTS[int(carry.halt)]
     return replace(
         state,
         params={name: np.asarray(value) for name, value in carry.params.items()},
@@ -133,13 +103,12 @@ def _run_epochs(
 
     def epoch(carry: _Carry) -> _Carry:
         t = (phase_epoch + carry.epochs) * steps + jnp.arange(steps)
-        rates = numbers.lr * jnp.minimum(1, (t + 1) / numbers.warmup)
-        rates = jnp.where(carry.changed, rates * numbers.change_factor, rates)
+        rates = numbers["lr"] * jnp.minimum(1, (t + 1) / numbers["warmup"])
+        rates = jnp.where(carry.changed, rates * numbers["change_factor"], rates)
         at = order[carry.epochs][slots]
         targets = y[at]
         if shape.label_noise:
-            noise = numbers.label_noise.astype(y.dtype) * signs[carry.epochs][slots]
-            targets = targets + noise
+            targets = targets + numbers["noise"].astype(y.dtype) * signs[carry.epochs][slots]
         batches = x[at], targets, mean, share, rates.astype(y.dtype)
         one_step = partial(_step, model, loss, shape, numbers, x)
         after, finite = lax.scan(one_step, carry.params, batches)
@@ -151,14 +120,14 @@ def _run_epochs(
 
 def _close_epoch(model, loss, shape, numbers, x, y, before: _Carry, after, finite) -> _Carry:
     """The carry after an epoch: an epoch that diverged is dropped, conditions are looked at."""
-    intact = _all_finite(after)
+    intact = jnp.array([jnp.isfinite(value).all() for value in after.values()]).all()
     diverged = ~(finite.all() & intact)
     bad_step = jnp.where(finite.all(), finite.size, jnp.argmin(finite))
     changed, stopped = before.changed, False
     if shape.conditions:
         value = loss.value(model.apply(after, x, x), y).mean()
-        changed = before.changed | (value < numbers.change_below)
-        stopped = value <= numbers.stop_loss
+        changed = before.changed | (value < numbers["change_below"])
+        stopped = value <= numbers["stop_loss"]
     halt = jnp.where(diverged, _DIVERGED, jnp.where(stopped, _STOPPED, 0)).astype(jnp.int32)
     return _Carry(
         jax.tree.map(lambda old, new: jnp.where(diverged, old, new), before.params, after),
@@ -183,7 +152,7 @@ def _step(model, loss, shape, numbers, train_x, params, batch):
     def micro_batch(x, y, mean):
         g, f = gradient(params, x, y, mean)
         if shape.ascent is not None:
-            climb = _climb(shape.ascent, numbers.rho.astype(f.dtype), g)
+            climb = _climb(shape.ascent, numbers["rho"].astype(f.dtype), g)
             above = jax.tree.map(lambda p, u: p + climb * u, params, g)
             g, _ = gradient(above, x, y, mean)
         return g, jnp.isfinite(f).all()
@@ -193,7 +162,7 @@ def _step(model, loss, shape, numbers, train_x, params, batch):
     else:
         parts, finite = jax.vmap(micro_batch)(x, y, mean)
         g = jax.tree.map(lambda part: jnp.tensordot(share.astype(part.dtype), part, 1), parts)
-    decay = numbers.weight_decay.astype(rate.dtype)
+    decay = numbers["decay"].astype(rate.dtype)
     params = jax.tree.map(lambda p, u: p - rate * (u + decay * p), params, g)
     return _project(shape, numbers, params), finite.all()
 
@@ -206,11 +175,11 @@ def _climb(ascent: str, rho, g):
     return jnp.where(norm > 0, rho / jnp.where(norm > 0, norm, 1), 0)
 
 
-def _project(shape: _Shape, numbers: _Numbers, params):
+def _project(shape: _Shape, numbers: dict, params):
     if not shape.project:
         return params
     layer = {name: params[name] for name in ("W1", "b1") if name in params}
-    norm, radius = _norm(layer.values()), numbers.radius.astype(params["W1"].dtype)
+    norm, radius = _norm(layer.values()), numbers["radius"].astype(params["W1"].dtype)
     scale = jnp.where(norm > radius, radius / jnp.where(norm > 0, norm, 1), 1)
     return params | {name: scale * value for name, value in layer.items()}
 
@@ -219,18 +188,14 @@ def _norm(arrays):
     return jnp.sqrt(sum(jnp.vdot(a, a) for a in arrays))
 
 
-def _all_finite(params):
-    return jnp.array([jnp.isfinite(value).all() for value in params.values()]).all()
-
-
 def _layout(n: int, shape: _Shape) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """How an epoch's n draws fill steps × micro-batches × samples.
 
     Returns the draw in each slot (0 where empty), its weight in its micro-batch's mean, and each
     micro-batch's share of its batch.
     """
-    batch = n if shape.batch is None else shape.batch
-    m = batch if shape.micro_batch is None else shape.micro_batch
+    batch = shape.batch or n
+    m = shape.micro_batch or batch
     steps, parts = -(-n // batch), -(-batch // m)
     within = np.arange(parts * m).reshape(parts, m)
     draw = np.arange(steps)[:, None, None] * batch + within

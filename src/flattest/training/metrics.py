@@ -47,10 +47,6 @@ class Metrics:
                 point |= METRICS[name](self, exact)
         return point
 
-    def outputs(self, params: Params, x: np.ndarray) -> np.ndarray:
-        """f_θ on the rows of x in float64."""
-        return np.asarray(_outputs(self.model, params, x, self.data.x))
-
     def mean_loss(self, f: np.ndarray, y: np.ndarray) -> float:
         return float(np.mean(self.loss.value(f, y)))
 
@@ -63,8 +59,7 @@ class Metrics:
     def constant_loss(self) -> float:
         """The training loss of the best constant output (its mean target, exact for squares)."""
         target = np.clip(self.loss.target(self.data.y), -1e3, 1e3)
-        f = np.full(self.data.n, np.mean(target))
-        return self.mean_loss(f, self.data.y)
+        return self.mean_loss(np.full(self.data.n, np.mean(target)), self.data.y)
 
     @cached_property
     def bound(self) -> float:
@@ -96,7 +91,7 @@ def _test(metrics: Metrics, params: Params) -> Point:
     points = metrics.population
     if points is None:
         return {"test_loss": float("nan"), "test_error": float("nan")}
-    f = metrics.outputs(params, points.x)
+    f = np.asarray(_outputs(metrics.model, params, points.x, metrics.data.x))
     return {
         "test_loss": metrics.mean_loss(f, points.y),
         "test_error": zero_one_error(f, points.y),

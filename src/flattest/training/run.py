@@ -6,7 +6,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from flattest.errors import unknown
+from flattest.errors import require_known
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -36,8 +36,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     def __getitem__(self, name: str) -> np.ndarray:
         """A series by name, as an array of at least one dimension."""
-        if name not in self.series:
-            raise unknown("series", name, self.series)
+        require_known("series", name, self.series)
         return np.atleast_1d(self.series[name])
 
 

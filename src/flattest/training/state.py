@@ -15,6 +15,7 @@ ENGINE_VERSION = 3
 SAME_NUMBERS = (2,)
 
 Halt = Literal["stopped", "diverged"]
+HALTS: tuple[Halt | None, ...] = (None, "stopped", "diverged")  # by the engines' codes
 
 
 @dataclass(frozen=True, eq=False)

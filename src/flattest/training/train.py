@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from flattest.errors import require_known
 from flattest.files import write_tensors
 from flattest.problem.data import Dataset
 from flattest.problem.losses import Loss
@@ -14,7 +15,7 @@ from flattest.problem.losses import loss as resolve_loss
 from flattest.problem.models import Model, Params
 from flattest.training import checks, engines
 from flattest.training.algorithms import Phase
-from flattest.training.checkpoint import Checkpoints, Saved, identity
+from flattest.training.checkpoint import Checkpoints, identity
 from flattest.training.log import Log, Schedule
 from flattest.training.metrics import Metrics, Point, draw_population, stagnated_at
 from flattest.training.run import Progress, Run
@@ -52,7 +53,8 @@ def train(
     log, loss = Log() if log is None else log, resolve_loss(loss)
     checks.check_kinds(model, data)
     loss.check_labels(data.y)
-    seed, dtype = checks.checked_seed(seed), checks.checked_dtype(dtype)
+    seed = checks.checked_seed(seed)
+    require_known("dtype", dtype, checks.DTYPES)
     phases = checks.checked_phases(phases, data, loss)
     params = model.init(data.d, seed) if params is None else params
     checks.check_params(model, params, data, phases)
@@ -63,7 +65,7 @@ def train(
     if checkpoint is not None:
         own = identity(model, data, phases, start.params, **settings)
         saves = Checkpoints(Path(checkpoint), own, checkpoint_seconds)
-    session = _Session(
+    return _Session(
         problem=Problem(model, data, loss, seed),
         metrics=Metrics(model, data, loss, draw_population(data, test_size, seed)),
         phases=tuple(phases),
@@ -74,36 +76,16 @@ def train(
         snapshots=None if snapshots is None else Path(snapshots),
         checkpoints=saves,
         progress=progress,
-        pace=_Pace(progress_seconds),
-    )
-    return session.run()
-
-
-class _Pace:
-    """How many epochs an engine is asked for at once: about `seconds` worth of them."""
-
-    def __init__(self, seconds: float) -> None:
-        self.seconds, self._epochs, self._reported = seconds, 1.0, time.monotonic()
-
-    def limit(self, ahead: int) -> int:
-        return max(1, min(ahead, int(self._epochs)))
-
-    def learn(self, epochs: int, seconds: float) -> None:
-        speed = epochs / max(seconds, 1e-9)
-        # The first calls compile: growth is bounded, not trusted.
-        self._epochs = min(4 * self._epochs, max(1.0, speed * self.seconds))
-
-    def is_time_to_report(self) -> bool:
-        now = time.monotonic()
-        if now - self._reported < self.seconds:
-            return False
-        self._reported = now
-        return True
+        pace=progress_seconds,
+    ).run()
 
 
 @dataclass(eq=False)
 class _Session:
-    """One run at work: its settings, resolved and checked, and what it has logged."""
+    """One run at work: its settings, resolved and checked, and what it has logged.
+
+    An engine is asked for `stretch` epochs at once: about `pace` seconds worth of them.
+    """
 
     problem: Problem
     metrics: Metrics
@@ -115,9 +97,11 @@ class _Session:
     snapshots: Path | None
     checkpoints: Checkpoints | None
     progress: Callable[[Progress], None] | None
-    pace: _Pace
+    pace: float
     points: list[Point] = field(default_factory=list)
     seconds: float = 0.0
+    stretch: float = 1.0
+    reported: float = field(default_factory=time.monotonic)
 
     @property
     def lengths(self) -> list[int]:
@@ -134,21 +118,34 @@ class _Session:
         while state.phase < len(self.phases) and state.halt != "diverged":
             before, state = state, self.advance(state, schedule)
             state = self.take_stock(before, state, schedule)
-            if self.pace.is_time_to_report():
+            if time.monotonic() - self.reported >= self.pace:
                 self.report(state)
         self.save(state)
         self.report(state)
-        return self.conclude(state)
+        status, step, sentence = self.end(state)
+        return Run(
+            series=self.series,
+            seed=self.problem.seed,
+            status=status,
+            step=step,
+            epoch=state.epoch,
+            params=state.params,
+            backend=self.backend,
+            reason=self.reason,
+            sentence=sentence,
+            notes=tuple(self.checkpoints.notes) if self.checkpoints is not None else (),
+            seconds=self.seconds,
+        )
 
     def restore(self) -> State:
         """The state to go on from: that of the newest sound checkpoint, or the start."""
         saved = None if self.checkpoints is None else self.checkpoints.load()
         if saved is None:
             return self.start
-        names, columns = list(saved.series), zip(*saved.series.values(), strict=True)
-        self.points = [dict(zip(names, map(float, values), strict=True)) for values in columns]
-        self.seconds = saved.seconds
-        return saved.state
+        state, series, self.seconds = saved
+        rows = zip(*series.values(), strict=True)
+        self.points = [dict(zip(series, map(float, row), strict=True)) for row in rows]
+        return state
 
     def advance(self, state: State, schedule: Schedule) -> State:
         """The engine's next stretch, to the next point of the log at most."""
@@ -157,15 +154,17 @@ class _Session:
             self.lengths[state.phase] - state.phase_epoch,
             schedule.distance(state.phase, state.phase_epoch, state.epoch),
         )
-        engine = engines.ENGINES[self.backend]
+        epochs = max(1, min(int(ahead), int(self.stretch)))
         try:
-            after = engine(self.problem, phase, state, self.pace.limit(int(ahead)))
+            after = engines.ENGINES[self.backend](self.problem, phase, state, epochs)
         except (KeyboardInterrupt, SystemExit):
             self.save(state)
             raise
         elapsed = time.perf_counter() - began
         self.seconds += elapsed
-        self.pace.learn(after.epoch - state.epoch, elapsed)
+        speed = (after.epoch - state.epoch) / max(elapsed, 1e-9)
+        # The first calls compile: growth is bounded, not trusted.
+        self.stretch = min(4 * self.stretch, max(1.0, speed * self.pace))
         return after
 
     def take_stock(self, before: State, state: State, schedule: Schedule) -> State:
@@ -191,39 +190,23 @@ class _Session:
 
     def save(self, state: State) -> None:
         if self.checkpoints is not None:
-            self.checkpoints.save(Saved(state, self.series, self.seconds))
+            self.checkpoints.save(state, self.series, self.seconds)
 
     def report(self, state: State) -> None:
+        self.reported = time.monotonic()
         if self.progress is not None:
             # Of the planned epochs; a phase that stopped early counts whole.
             done = (sum(self.lengths[: state.phase]) + state.phase_epoch) / sum(self.lengths)
             fraction = 1.0 if state.halt == "diverged" else done
             self.progress(Progress(fraction, state.epoch, state.step, self.series))
 
-    def conclude(self, state: State) -> Run:
-        status, step, sentence = self.end(state)
-        return Run(
-            series=self.series,
-            seed=self.problem.seed,
-            status=status,
-            step=step,
-            epoch=state.epoch,
-            params=state.params,
-            backend=self.backend,
-            reason=self.reason,
-            sentence=sentence,
-            notes=tuple(self.checkpoints.notes) if self.checkpoints is not None else (),
-            seconds=self.seconds,
-        )
-
     def end(self, state: State) -> tuple[str, int, str]:
         """How the run ended, at which step, and the same in a sentence."""
         if state.halt == "diverged":
-            sentence = f"The network's output was not finite at step {state.step}."
-            return "diverged", state.step, sentence
+            why = "The network's output was not finite at step"
+            return "diverged", state.step, f"{why} {state.step}."
         since = stagnated_at(self.series, self.metrics, self.phases[-1].weight_decay > 0)
-        loss = self.points[-1]["train_loss"]
-        if since is not None:
-            sentence = f"The training loss is stuck at {loss:.3g} since step {since}."
-            return "stagnated", since, sentence
-        return "finished", state.step, f"{state.epoch} epochs, training loss {loss:.3g}."
+        loss = f"{self.points[-1]['train_loss']:.3g}"
+        if since is None:
+            return "finished", state.step, f"{state.epoch} epochs, training loss {loss}."
+        return "stagnated", since, f"The training loss is stuck at {loss} since step {since}."

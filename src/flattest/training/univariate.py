@@ -7,6 +7,7 @@ kernel works in float64 and releases the GIL, so that runs share the cores as th
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -67,15 +68,12 @@ def descend(
     A run converges when L has been ≤ stop_loss for `settle` further updates. With 0, a run can end
     at a minimum that is slightly unstable for its step size, before the oscillation has grown.
     """
-    network = UnivariateNetwork.of(params)
+    theta = UnivariateNetwork.of(params).theta
     x, y = points(data)
     for phase in phases:
         _require_plain(phase)
     at = np.unique(np.fromiter(marks, np.int64))
-
-    def run(phase: Phase):
-        return _run_one(network.theta, x, y, phase, at, settle)
-
+    run = partial(_run_one, theta, x, y, at, settle)
     with ThreadPoolExecutor(threads or available_cores()) as pool:
         runs = list(pool.map(run, phases))
     steps, loss, codes, theta, trace_loss, trace_theta = (
@@ -105,22 +103,20 @@ def watch(params: "dict | UnivariateNetwork", data, lr: float, steps: int) -> Wa
     return Watched(largest_loss, np.argwhere(seen.all(axis=0)))
 
 
-def _run_one(theta: np.ndarray, x, y, phase: Phase, marks: np.ndarray, settle: int):
+def _run_one(theta: np.ndarray, x, y, marks: np.ndarray, settle: int, phase: Phase):
     theta = theta.copy()
     trace_loss = np.full(marks.size, np.nan)
     trace_theta = np.full((marks.size, theta.size), np.nan)
-    change = phase.step_change
-    below, factor = (change.below, change.factor) if change else (-1.0, 1.0)
-    stop = -1.0 if phase.stop_loss is None else float(phase.stop_loss)
+    numbers = phase.numbers
     steps, loss, code = kernels.descend(
         theta,
         x,
         y,
-        float(phase.lr),
+        numbers["lr"],
         phase.warmup,
-        float(below),
-        float(factor),
-        stop,
+        numbers["change_below"],
+        numbers["change_factor"],
+        numbers["stop_loss"],
         settle,
         phase.length(x.size),
         marks,
