@@ -1,5 +1,7 @@
 """The one exception of the library."""
 
+from typing import Any
+
 
 class FlattestError(ValueError):
     """Input that cannot be worked with; the message is one sentence that says what to change."""
@@ -10,10 +12,11 @@ def unknown(kind: str, name: object, valid) -> FlattestError:
     return FlattestError(f"Unknown {kind} {name!r}; valid are: {', '.join(sorted(valid))}.")
 
 
-def require_known(kind: str, name: object, valid) -> None:
-    """Refuse a name that is not among the valid ones."""
+def require_known(kind: str, name: Any, valid) -> Any:
+    """The name, refused where it is not among the valid ones."""
     if name not in valid:
         raise unknown(kind, name, valid)
+    return name
 
 
 def first_line(error: BaseException) -> str:

@@ -14,8 +14,7 @@ from typing import Any
 import msgspec
 import numpy as np
 from safetensors import SafetensorError
-from safetensors.numpy import load as load_safetensors
-from safetensors.numpy import save as save_safetensors
+from safetensors.numpy import load as load_safetensors, save as save_safetensors
 
 from flattest.errors import FlattestError
 

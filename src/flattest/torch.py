@@ -18,8 +18,7 @@ except ImportError:
         "Measuring PyTorch modules needs PyTorch; install it with: pip install 'flattest[torch]'."
     ) from None
 
-from flattest.curvature import diagonal, eigenvalues, estimators
-from flattest.curvature import spectrum as quadrature
+from flattest.curvature import diagonal, eigenvalues, estimators, spectrum as quadrature
 from flattest.curvature.modules import module_operator
 from flattest.curvature.result import Eigenpairs, Quantity
 from flattest.curvature.spectrum import SpectralDensity

@@ -3,8 +3,7 @@
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from flattest.errors import FlattestError
 from flattest.experiments import registry

@@ -5,8 +5,7 @@ import jax.numpy as jnp
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import flattest as ft
 from support import cases

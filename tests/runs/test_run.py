@@ -15,8 +15,7 @@ from threadpoolctl import threadpool_limits
 from flattest.errors import FlattestError
 from flattest.experiments.expectations import AtMost, RatioAtLeast
 from flattest.files import StoreError
-from flattest.runs import plan as plan_module
-from flattest.runs import results as results_module
+from flattest.runs import plan as plan_module, results as results_module
 from flattest.runs.cluster import connected
 from flattest.runs.plan import plan
 from flattest.runs.progress import Board

@@ -7,8 +7,7 @@ import jax
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from flattest.errors import FlattestError
 from flattest.problem.activations import register_activation

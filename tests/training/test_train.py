@@ -3,10 +3,10 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import flattest as ft
+from flattest.training.algorithms import Phase
 from flattest.training.log import MEASURES, Log, log_spaced
 from flattest.training.metrics import METRICS, Metrics, stagnated_at
 from flattest.training.train import train
@@ -287,3 +287,14 @@ def test_bad_input_is_refused_in_one_sentence(changes, message):
     arguments = {"model": NET, "data": DATA, "phases": [ft.sgd(0.1, epochs=1)], **changes}
     with pytest.raises(ft.FlattestError, match=message):
         train(**arguments)
+
+
+def test_a_setting_that_the_kernels_do_not_know_is_left_to_the_jax_engine():
+    class Grown(Phase, frozen=True, kw_only=True, tag="phase"):
+        adaptive: bool = False
+
+    at_rest, adaptive = (Grown(lr=0.01, epochs=2, adaptive=flag) for flag in (False, True))
+    assert train(NET, DATA, at_rest).backend == "fused"
+    run = train(NET, DATA, adaptive)
+    assert run.backend == "jax"
+    assert "setting 'adaptive'" in run.reason

@@ -6,7 +6,7 @@ from typing import Annotated
 import msgspec
 import tyro
 
-from flattest.errors import FlattestError, unknown
+from flattest.errors import FlattestError, require_known
 from flattest.problem.data import AnyDistribution, Dataset
 
 DataFile = Annotated[
@@ -31,9 +31,7 @@ def training_set(file: Path | None, name: str | None, n, d, seed: int | None) ->
         if any(option is not None for option in (name, n, d, seed)):
             raise FlattestError("Give a file of data or a distribution to draw from, not both.")
         return Dataset.load(file)
-    if name not in _SIZES:
-        raise unknown("distribution", name, _SIZES)
-    usual_n, usual_d = _SIZES[name]
+    usual_n, usual_d = _SIZES[require_known("distribution", name, _SIZES)]
     try:
         distribution = msgspec.convert(
             {"type": name, "d": usual_d if d is None else d}, AnyDistribution

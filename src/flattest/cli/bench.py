@@ -17,7 +17,7 @@ from typing import Annotated
 import tyro
 
 import flattest
-from flattest.errors import FlattestError, unknown
+from flattest.errors import FlattestError, require_known
 
 SCRIPTS = Path(flattest.__file__).parents[2] / "benchmarks"
 
@@ -33,8 +33,7 @@ def command(
     if not found:
         raise FlattestError("The benchmarks are part of the source tree; run this in a checkout.")
     for name in names:
-        if name not in found:
-            raise unknown("benchmark", name, found)
+        require_known("benchmark", name, found)
     codes = [
         subprocess.run([sys.executable, str(found[name])], check=False).returncode
         for name in names or found

@@ -28,8 +28,7 @@ from flattest.cli._options import Json, grid, output
 from flattest.errors import FlattestError
 from flattest.flatness.certification import Certification, certify
 from flattest.problem.data import Estimate
-from flattest.problem.losses import MSE, Loss
-from flattest.problem.losses import loss as resolve_loss
+from flattest.problem.losses import MSE, Loss, loss as resolve_loss
 from flattest.problem.models import MLP, Params
 from flattest.problem.networks import Network, is_network, load_network, load_params, model_of
 

@@ -29,7 +29,7 @@ from flattest.cli._data import (
     training_set,
 )
 from flattest.cli._options import console
-from flattest.errors import FlattestError, unknown
+from flattest.errors import FlattestError, require_known
 from flattest.experiments.registry import papers
 from flattest.problem.losses import loss as resolve_loss
 from flattest.problem.networks import Network, save_network
@@ -77,8 +77,7 @@ def construction(name: str) -> Callable[..., Any]:
     """The construction of that name, whichever paper it is from."""
     modules = [paper.module("constructions") for paper in papers().values()]
     found = dict(chain(*(getattr(m, "CONSTRUCTIONS", {}).items() for m in modules)))
-    if name not in found:
-        raise unknown("construction", name, found)
+    require_known("construction", name, found)
     return found[name]
 
 

@@ -6,8 +6,7 @@ Closed forms (`plain`, `normalized`) serve the networks of `models.MLP`, automat
 
 from typing import Any
 
-from flattest.curvature import diagonal, eigenvalues, estimators
-from flattest.curvature import spectrum as quadrature
+from flattest.curvature import diagonal, eigenvalues, estimators, spectrum as quadrature
 from flattest.curvature.functions import function_operator, model_operator
 from flattest.curvature.inputs import is_named
 from flattest.curvature.mlp import NetworkHessian, blocks_of
@@ -17,8 +16,7 @@ from flattest.curvature.plain import PlainHessian
 from flattest.curvature.result import Eigenpairs, Quantity
 from flattest.curvature.spectrum import SpectralDensity
 from flattest.problem.data import Dataset, require_dataset
-from flattest.problem.losses import Loss
-from flattest.problem.losses import loss as resolve_loss
+from flattest.problem.losses import Loss, loss as resolve_loss
 from flattest.problem.models import MLP, Model, Params
 
 _ARCHITECTURES: dict[str | None, type[NetworkHessian]] = {

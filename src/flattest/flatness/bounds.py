@@ -19,8 +19,7 @@ import numpy as np
 
 from flattest.errors import FlattestError
 from flattest.problem.data import Dataset, meets_condition_1, require_dataset
-from flattest.problem.losses import Loss
-from flattest.problem.losses import loss as resolve_loss
+from flattest.problem.losses import Loss, loss as resolve_loss
 from flattest.problem.models import MLP, Model, Params
 
 

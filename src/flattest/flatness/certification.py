@@ -10,8 +10,7 @@ import numpy as np
 from flattest.errors import FlattestError
 from flattest.flatness.bounds import Bound, known_lower_bound, lower_bound
 from flattest.problem.data import Dataset, Estimate, population_mean, require_dataset
-from flattest.problem.losses import Loss, interpolates
-from flattest.problem.losses import loss as resolve_loss
+from flattest.problem.losses import Loss, interpolates, loss as resolve_loss
 from flattest.problem.models import MLP, Model, Params, in_float64, predict
 
 ZERO = 1e-14

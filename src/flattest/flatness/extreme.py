@@ -7,8 +7,7 @@ import numpy as np
 from flattest.errors import FlattestError
 from flattest.flatness.bounds import targets
 from flattest.problem.data import Dataset, require_dataset
-from flattest.problem.losses import Loss
-from flattest.problem.losses import loss as resolve_loss
+from flattest.problem.losses import Loss, loss as resolve_loss
 
 EASY_MARGIN = 1e-3
 LEAST_MARGIN = 1e-12

@@ -14,8 +14,7 @@ from flattest.flatness.assemble import assemble
 from flattest.flatness.bounds import Bound, known_lower_bound, targets
 from flattest.flatness.measurement import Measurement
 from flattest.problem.data import Dataset
-from flattest.problem.losses import interpolates
-from flattest.problem.losses import loss as flattest_loss
+from flattest.problem.losses import interpolates, loss as flattest_loss
 from flattest.problem.models import MLP, Model
 
 

@@ -21,8 +21,7 @@ from flattest.flatness.certification import population_error, population_mse
 from flattest.flatness.extreme import distinct_inputs
 from flattest.problem.activations import Activation, activation
 from flattest.problem.data import Dataset, require_dataset
-from flattest.problem.losses import Loss, interpolates
-from flattest.problem.losses import loss as resolve_loss
+from flattest.problem.losses import Loss, interpolates, loss as resolve_loss
 from flattest.problem.models import MLP, Params
 from flattest.problem.randomness import generator
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from flattest.errors import FlattestError, unknown
+from flattest.errors import FlattestError, require_known
 from flattest.experiments.expectations import tail
 from flattest.experiments.experiment import Experiment, Variant
 from flattest.lab.setup import Setup
@@ -62,8 +62,7 @@ def axis(text: str) -> Axis:
     """An axis from "n=50:800" (six values, evenly spaced in the logarithm), "n=50:800:9" or
     "rho=0.05,0.1,0.2"."""
     setting, _, values = text.partition("=")
-    if setting not in SETTINGS:
-        raise unknown("setting to vary", setting, SETTINGS)
+    require_known("setting to vary", setting, SETTINGS)
     try:
         numbers = [float(v) for v in values.replace(":", ",").split(",")]
     except ValueError:

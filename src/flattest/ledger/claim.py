@@ -43,7 +43,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatch
 from typing import Any, Literal, TypeVar, cast, get_args
 
-from flattest.errors import FlattestError, unknown
+from flattest.errors import FlattestError, require_known, unknown
 from flattest.evidence import Verdict
 from flattest.experiments.registry import papers
 
@@ -254,9 +254,7 @@ def _natural(id: str) -> list[Any]:
 def get(id: str) -> Claim:
     """The claim with this id."""
     _load()
-    if id not in _REGISTRY:
-        raise unknown("claim", id, _REGISTRY)
-    return _REGISTRY[id]
+    return _REGISTRY[require_known("claim", id, _REGISTRY)]
 
 
 def _check_metadata(id: str, evidence: str, reading: str | None, cost: str) -> None:

@@ -1,11 +1,8 @@
 """What is asked of a user's counts, arrays and names, in one sentence each."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
-from flattest.errors import FlattestError, unknown
+from flattest.errors import FlattestError
 
 
 def check_count(name: str, value, least: int = 1) -> int:
@@ -28,10 +25,3 @@ def finite_array(name: str, values) -> np.ndarray:
     if not np.isfinite(array).all():
         raise FlattestError(f"{name} has entries that are not finite (NaN or infinite).")
     return array
-
-
-def entry(kind: str, name: str, registry: Mapping[str, Any]) -> Any:
-    """What the registry has by this name; raises where it has nothing."""
-    if name not in registry:
-        raise unknown(kind, name, registry)
-    return registry[name]

@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 import msgspec
 import numpy as np
 
-from flattest.errors import FlattestError
+from flattest.errors import FlattestError, require_known
 from flattest.files import read_arrays
 from flattest.problem.activations import activation
-from flattest.problem.checks import check_count, entry, finite_array
+from flattest.problem.checks import check_count, finite_array
 from flattest.problem.randomness import generator
 
 LARGEST_ENUMERATION = 2**20
@@ -227,7 +227,7 @@ class Circle(Distribution, frozen=True, tag="circle"):
 
     def __post_init__(self):
         super().__post_init__()
-        entry("circle label", self.label, CIRCLE_LABELS)
+        require_known("circle label", self.label, CIRCLE_LABELS)
         if self.radius < 1 or (self.d == 2 and self.radius != 1):
             raise FlattestError(f"The radius must be 1 at d = 2 and ≥ 1 beyond, not {self.radius}.")
 
@@ -263,7 +263,7 @@ class Univariate(Distribution, frozen=True, tag="univariate"):
         super().__post_init__()
         if self.d != 1:
             raise FlattestError(f"Univariate data have d = 1, not {self.d}.")
-        entry("univariate target", self.target, UNIVARIATE_TARGETS)
+        require_known("univariate target", self.target, UNIVARIATE_TARGETS)
         if not self.low < self.high or not 0 <= self.spread <= 1 or self.noise < 0:
             raise FlattestError("Univariate needs low < high, spread in [0, 1] and noise ≥ 0.")
 

@@ -7,10 +7,10 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import msgspec
 import numpy as np
 
-from flattest.errors import FlattestError, unknown
+from flattest.errors import FlattestError, require_known, unknown
 from flattest.machine import later
 from flattest.problem.activations import Activation, activation
-from flattest.problem.checks import check_count, entry, finite_array
+from flattest.problem.checks import check_count, finite_array
 from flattest.problem.randomness import generator
 
 Params = dict[str, Any]
@@ -62,7 +62,9 @@ class Init(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     gamma: float = 0.4
 
     def draw(self, rng: np.random.Generator, shape: tuple[int, ...], fan_in: int) -> np.ndarray:
-        return entry("weight initialization", self.weights, _DRAWS)(rng, shape, fan_in)
+        return _DRAWS[require_known("weight initialization", self.weights, _DRAWS)](
+            rng, shape, fan_in
+        )
 
 
 _DRAWS = {

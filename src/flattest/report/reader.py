@@ -70,8 +70,8 @@ class Scenario(msgspec.Struct, frozen=True):
 class Front(msgspec.Struct, frozen=True):
     """A table of scenarios, which stands first on the page.
 
-    A paper or study has one if its module `experiments` defines `ARCHITECTURES`, and `roles(row)` for the
-    experiments behind a row, as the study table1 does.
+    A paper or study has one if its module `experiments` defines `ARCHITECTURES`, and `roles(row)`
+    for the experiments behind a row, as the study table1 does.
     """
 
     paper: str

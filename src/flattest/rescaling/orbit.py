@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from flattest.problem.checks import entry
+from flattest.errors import require_known
 from flattest.problem.data import Dataset, require_dataset
 from flattest.problem.models import MLP, Params
 from flattest.rescaling.top_eigenvalue import flattest_implementation
@@ -22,6 +22,6 @@ def flattest_rescaling(
     `measure` is what flatness means: "trace" has a closed form (vardhan2026, Lemma 3),
     "top_eigenvalue" is a convex program at minima (mulayoff2021, S82).
     """
-    least = entry("measure of flatness", measure, MINIMIZERS)
+    least = MINIMIZERS[require_known("measure of flatness", measure, MINIMIZERS)]
     require_dataset(data)
     return least(model, params, data, loss)

@@ -6,8 +6,7 @@ import numpy as np
 
 from flattest.evidence import Verdict
 from flattest.problem.data import Dataset
-from flattest.problem.losses import Loss, require_near_minimum
-from flattest.problem.losses import loss as resolve_loss
+from flattest.problem.losses import Loss, loss as resolve_loss, require_near_minimum
 from flattest.problem.models import MLP, Params, in_float64, predict
 from flattest.rescaling.pencil import Pencil, Solution, minimize_top_eigenvalue
 from flattest.rescaling.two_layer import Rescaling, check_rescalable, rescaled

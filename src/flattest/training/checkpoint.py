@@ -15,8 +15,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from safetensors.numpy import load as load_tensors
-from safetensors.numpy import save as save_tensors
+from safetensors.numpy import load as load_tensors, save as save_tensors
 
 from flattest.errors import FlattestError
 from flattest.files import Arrays, write_bytes

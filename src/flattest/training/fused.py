@@ -6,6 +6,7 @@ The entry point is that of `state.State`; `kernels` says how it is fast.
 from dataclasses import replace
 from typing import cast
 
+import msgspec
 import numpy as np
 
 from flattest.errors import FlattestError
@@ -26,6 +27,25 @@ KERNELS = {
     "quadratic": common.QUADRATIC,
     "power": common.POWER,
 }
+# What of a phase the kernels carry out.
+_SETTINGS = frozenset(
+    [
+        "lr",
+        "epochs",
+        "steps",
+        "batch",
+        "rho",
+        "ascent",
+        "micro_batch",
+        "weight_decay",
+        "label_noise",
+        "replacement",
+        "warmup",
+        "step_change",
+        "project",
+        "stop_loss",
+    ]
+)
 _NORMS = {None: common.TWO_LAYER, "sim_ln": common.SIM_LN, "sim_bn": common.SIM_BN}
 
 
@@ -39,6 +59,9 @@ def supports(model, loss, phase: Phase) -> str | None:
         return f"The fused engine has no kernel for the loss {type(loss).__name__}."
     if model.depth > 3:
         return f"The fused engine trains networks of depth 2 and 3, not {model.depth}."
+    for field in msgspec.structs.fields(phase):
+        if field.name not in _SETTINGS and getattr(phase, field.name) != field.default:
+            return f"The fused engine has no kernel for the phase's setting {field.name!r}."
     if phase.lr * max(1.0, phase.numbers["change_factor"]) * phase.weight_decay >= 1:
         return "The fused engine takes steps with learning rate · weight decay < 1 only."
     return None

@@ -10,8 +10,7 @@ import numpy as np
 from flattest.errors import require_known
 from flattest.files import write_tensors
 from flattest.problem.data import Dataset
-from flattest.problem.losses import Loss
-from flattest.problem.losses import loss as resolve_loss
+from flattest.problem.losses import Loss, loss as resolve_loss
 from flattest.problem.models import Model, Params
 from flattest.training import checks, engines
 from flattest.training.algorithms import Phase

@@ -7,8 +7,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from jax.flatten_util import ravel_pytree
 from scipy.optimize import nnls
 
