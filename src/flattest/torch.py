@@ -26,7 +26,13 @@ from flattest.flatness.assemble import assemble
 from flattest.flatness.measurement import Measurement
 
 __all__ = [
-    *("hutchinson", "measure", "spectrum", "top_eigenvalue", "top_eigenvalues", "trace", "xtrace")
+    "hutchinson",
+    "measure",
+    "spectrum",
+    "top_eigenvalue",
+    "top_eigenvalues",
+    "trace",
+    "xtrace",
 ]
 
 

@@ -112,18 +112,15 @@ def _scaled(module: nn.Module, factors: Any) -> nn.Module:
     return scaled
 
 
-def module_operator(module: nn.Module, data: Any, loss: Any, **limits: int) -> ModuleOperator:
-    """Checks all that is given; raises a sentence where it cannot be measured.
-
-    `limits` are the fields of `ModuleOperator` with defaults.
-    """
+def module_operator(module: nn.Module, data: Any, loss: Any) -> ModuleOperator:
+    """Checks all that is given; raises a sentence where it cannot be measured."""
     _check_module(module)
     work = attempt("The module cannot be copied", _copy, module)
     for layer in work.modules():
         if getattr(layer, "inplace", False):
             setattr(layer, "inplace", False)  # noqa: B010
     batches = [_batch(x, y, work) for x, y in batches_of(data)]
-    found = ModuleOperator(module, work, batches, mean_loss(loss), **limits)
+    found = ModuleOperator(module, work, batches, mean_loss(loss))
     with torch.random.fork_rng(devices=[]):
         _check_forward(found)
     return found

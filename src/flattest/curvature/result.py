@@ -40,12 +40,8 @@ class Diagonal:
     stderr: float = 0.0
 
     @property
-    def per_layer(self) -> dict[str, float]:
-        return {name: float(np.sum(entries)) for name, entries in self.entries.items()}
-
-    @property
     def trace(self) -> Quantity:
-        per_layer = self.per_layer
+        per_layer = {name: float(np.sum(entries)) for name, entries in self.entries.items()}
         return Quantity(sum(per_layer.values()), self.route, self.stderr, per_layer)
 
 

@@ -26,7 +26,7 @@ _ARCHITECTURES: dict[str | None, type[NetworkHessian]] = {
 }
 
 
-def hessian(model: Model, params: Params, data: Dataset, loss: str | Loss = "mse") -> Any:
+def hessian(model: Model, params: Params, data: Dataset, loss: str | Loss = "mse") -> Operator:
     """∇²L at θ on the training set `data`, as an operator in float64."""
     require_dataset(data)
     kind = resolve_loss(loss)
