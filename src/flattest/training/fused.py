@@ -29,22 +29,10 @@ KERNELS = {
 }
 # What of a phase the kernels carry out.
 _SETTINGS = frozenset(
-    [
-        "lr",
-        "epochs",
-        "steps",
-        "batch",
-        "rho",
-        "ascent",
-        "micro_batch",
-        "weight_decay",
-        "label_noise",
-        "replacement",
-        "warmup",
-        "step_change",
-        "project",
-        "stop_loss",
-    ]
+    {
+        *("lr", "epochs", "steps", "batch", "rho", "ascent", "micro_batch", "weight_decay"),
+        *("label_noise", "replacement", "warmup", "step_change", "project", "stop_loss"),
+    }
 )
 _NORMS = {None: common.TWO_LAYER, "sim_ln": common.SIM_LN, "sim_bn": common.SIM_BN}
 
