@@ -6,8 +6,10 @@ from flattest.experiments.registry import experiments
 from flattest.runs.run import run_experiments
 from flattest.runs.store import Store
 
-# Table 1's runs are those of `make`, which takes minutes; its logic is tested in test_judge.
-SLOW = ("sensitivity/", "wen2023/fig2a", "wen2023/fig10", "wen2023/printed")
+# Table 1's runs are those of `make`, which takes minutes; its logic is tested in lab/test_scenario.
+# Slow, and run by `make test-more`: what takes over four seconds and is like another panel here.
+WEN2023 = ("2", "4b", "5", "6b", "7", "8b", "9b", "10")
+SLOW = ("sensitivity/", "wen2023/printed", *(f"wen2023/fig{panel}" for panel in WEN2023))
 NAMES = [
     pytest.param(name, marks=[pytest.mark.slow] if name.startswith(SLOW) else [])
     for name in experiments()

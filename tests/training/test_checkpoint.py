@@ -68,6 +68,7 @@ def saved_so_far(base: Path) -> int:
     return sum(int(files[-1].name.split("-")[0]) + 1 if files else 0 for files in found)
 
 
+@pytest.mark.slow
 def test_runs_killed_at_twenty_moments_continue_with_the_same_bits(tmp_path):
     moment = int(np.random.default_rng(7).integers(250, 450))
     kill_while_running(tmp_path, moment)
