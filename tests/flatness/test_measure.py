@@ -99,7 +99,13 @@ def dense_hessian(function, params, data, loss):
     return np.asarray(jax.jit(jax.hessian(value))(theta))
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if name == "convolutional" else [])
+        for name in NETWORKS
+    ],
+)
 def test_trace_and_top_eigenvalue_are_those_of_the_dense_hessian(name):
     function, params, data, loss = case(name)
     found, H = measured(name), dense_hessian(function, params, data, loss)

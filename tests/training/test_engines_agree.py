@@ -72,7 +72,12 @@ def trail(engine, problem, phase, state, epochs):
 CASES = [case for case in cases() if fused.supports(MODELS[case[0]], case[1], case[2]) is None]
 
 
-@pytest.mark.parametrize("case", CASES, ids=map(describe, CASES))
+# One in three here; `make test-more` takes them all, with JAX's optimizer on.
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(c, marks=[pytest.mark.slow] if i % 3 else []) for i, c in enumerate(CASES)],
+    ids=map(describe, CASES),
+)
 def test_the_engines_agree_to_1e_10_over_hundreds_of_steps(case):
     name, cost, phase = case
     model, data = MODELS[name], ft.xor(N, D, seed=3)

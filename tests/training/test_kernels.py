@@ -186,7 +186,11 @@ def case(name):
     return *problem(model, loss), phase
 
 
-@pytest.mark.parametrize("name", CASES)
+# Every other one here; `make test-more` takes them all, with JAX's optimizer on.
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(c, marks=[pytest.mark.slow] if i % 2 else []) for i, c in enumerate(CASES)],
+)
 def test_the_fused_engine_follows_autodiff_step_by_step(name):
     task, state, phase = case(name)
     epochs = 25
