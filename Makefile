@@ -17,8 +17,7 @@ test: $(VENV)/test
 	JAX_DISABLE_MOST_OPTIMIZATIONS=1 $(PYTEST) -m "not slow"
 
 test-more: $(VENV)/test
-	$(PYTEST) $(addprefix tests/training/test_, algorithms.py checkpoint.py engines_agree.py kernels.py run.py)
-	$(PYTEST) -m slow
+	$(PYTEST) -m "slow or rounding"
 
 lint: $(VENV)/test
 	$(BIN)/ruff check .

@@ -120,6 +120,7 @@ def test_one_tolerance_decides_whether_a_network_interpolates(factor, expected):
     assert interpolates(f, DATA.y) == expected
     assert certify(built.model, params, DATA).interpolates == expected
     assert memorizes(built.model, params, DATA) == expected
+    assert (ft.measure(built.model, params, DATA).bound is not None) == expected
 
 
 def test_interpolation_is_relative_to_the_largest_label():

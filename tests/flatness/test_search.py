@@ -129,14 +129,8 @@ def test_a_bad_interpolator_is_sought_from_several_starts(monkeypatch):
     assert not np.allclose(starts[0], starts[1])
 
 
-@pytest.mark.parametrize(
-    "activation",
-    [
-        "leaky_relu:0.1",
-        pytest.param("softplus", marks=pytest.mark.slow),
-        pytest.param("quadratic", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("activation", ["leaky_relu:0.1", "softplus", "quadratic"])
 def test_sim_bn_is_searched_over_interpolators_with_other_activations(activation):
     """A larger first layer changes no output only where σ is homogeneous, and a neuron that is
     negative on all data has statistics unless σ is the ReLU."""

@@ -152,6 +152,7 @@ def test_g_is_the_smaller_of_two_sides_that_both_matter():
     np.testing.assert_array_equal(g(x, inputs), [minus[0], plus[1]])
 
 
+@pytest.mark.slow
 @given(seeds)
 @settings(max_examples=100, deadline=None)
 def test_lemma4_never_exceeds_the_sharpness_nor_the_flattest_implementation(seed):

@@ -16,6 +16,8 @@ from flattest.training.algorithms import Phase, StepChange, gd, label_noise_sgd,
 from flattest.training.order import label_noise_signs, sample_order
 from flattest.training.state import Problem, State
 
+pytestmark = pytest.mark.rounding
+
 
 @pytest.mark.parametrize(
     ("changes", "message"),

@@ -17,6 +17,8 @@ from flattest.training.train import train
 from support.killed_runs import COUNT, run
 from support.places import ENVIRONMENT, TESTS
 
+pytestmark = pytest.mark.rounding
+
 NET = ft.MLP(width=12, bias=True)
 DATA = ft.xor(n=12, d=5, seed=1)
 PHASES = (ft.sam(0.05, 0.1, epochs=20), ft.sgd(0.02, epochs=20))

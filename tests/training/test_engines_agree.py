@@ -9,6 +9,8 @@ import flattest as ft
 from flattest.training import fused, loop
 from flattest.training.state import Problem, State
 
+pytestmark = pytest.mark.rounding
+
 N, D, STEPS = 12, 4, 240
 
 MODELS = {

@@ -19,6 +19,8 @@ from flattest.training.algorithms import Phase, StepChange
 from flattest.training.order import label_noise_signs, sample_order
 from flattest.training.state import Problem, State
 
+pytestmark = pytest.mark.rounding
+
 N, D, WIDTH = 11, 5, 21
 
 

@@ -12,6 +12,8 @@ from flattest.training.metrics import METRICS, Metrics, stagnated_at
 from flattest.training.train import train
 from support.reference import dense_gradient, dense_hessian
 
+pytestmark = pytest.mark.rounding
+
 NET = ft.MLP(width=12, bias=True)
 DATA = ft.xor(n=12, d=5, seed=1)
 EVERY_EPOCH = Log(epochs=tuple(range(60)), measures=())

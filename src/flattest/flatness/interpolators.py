@@ -125,7 +125,8 @@ class _Rows:
         columns, column = _in_unit(omega ** (-1 / p))
         # Once by the largest entry, so that the norm neither overflows nor vanishes.
         exponents = -np.frexp(np.maximum(phi.max(axis=1), -phi.min(axis=1)))[1]
-        phi = np.ldexp(phi, exponents[:, None])
+        half = exponents // 2  # 2^exponents itself may be out of range; np.ldexp is slow
+        phi = phi * np.exp2(half)[:, None] * np.exp2(exponents - half)[:, None]
         norms = np.sqrt(phi**2 @ columns**2)
         rest = -np.frexp(norms)[1]
         phi *= np.exp2(rest)[:, None]
