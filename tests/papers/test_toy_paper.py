@@ -70,7 +70,7 @@ def figure_1(found):
 # Commands one after the other in one process, which takes seconds to start; what each of them said.
 DRIVER = """
 import contextlib, io, json, sys
-from flattest.cli import main
+from flattest.cli._dispatch import main
 
 if __name__ == "__main__":
     said = []

@@ -7,7 +7,7 @@ where there is none. Matrices are inputs × neurons.
 
 import numpy as np
 
-from flattest.training.kernels import SOURCES
+from flattest.training.kernels.sources import SOURCES
 from flattest.training.kernels.common import (
     DIVERGED,
     RUNNING,

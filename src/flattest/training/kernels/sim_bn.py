@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flattest.training.kernels import SOURCES
+from flattest.training.kernels.sources import SOURCES
 from flattest.training.kernels.common import (
     DIVERGED,
     LEAKY,

@@ -10,7 +10,7 @@ Weight decay and projection scale W as a whole; the scale is applied in the pass
 
 import numpy as np
 
-from flattest.training.kernels import SOURCES
+from flattest.training.kernels.sources import SOURCES
 from flattest.training.kernels.common import (
     DIVERGED,
     LEAKY,
