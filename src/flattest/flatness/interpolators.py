@@ -84,10 +84,10 @@ def flattest_interpolators(features, y, p, weights=None) -> tuple[Interpolator, 
         raise FlattestError(f"Labels must be a non-empty vector per problem, not {y.shape}.")
     stacks, omegas = _checked_features(features, weights, *y.shape)
     if len(stacks) == 1:
-        shared = _Problem.of(stacks[0], omegas[0], p)
+        shared = _Program.of(stacks[0], omegas[0], p)
         return tuple(shared.solve(label) for label in y)
     return tuple(
-        _Problem.of(phi, omega, p).solve(label)
+        _Program.of(phi, omega, p).solve(label)
         for phi, omega, label in zip(stacks, omegas, y, strict=True)
     )
 
@@ -161,7 +161,7 @@ def _in_unit(x, exponents=0):
 
 
 @dataclass(frozen=True)
-class _Problem:
+class _Program:
     """The program for one feature matrix: Ψ = L Q on the rows `kept`, the others depending."""
 
     rows: _Rows

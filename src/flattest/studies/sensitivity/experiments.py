@@ -96,7 +96,7 @@ SETTLES = Found(
 )
 
 
-class Panel(NamedTuple):
+class Baseline(NamedTuple):
     """A figure's setting, what is changed in it, and what was found: mostly, and where else."""
 
     figure: str
@@ -108,7 +108,7 @@ class Panel(NamedTuple):
 
 
 PANELS = {
-    "no-bias": Panel(
+    "no-bias": Baseline(
         "Figure 1b, varied",
         NO_BIAS,
         ft.sam(0.01, 0.05, epochs=30_000),
@@ -116,7 +116,7 @@ PANELS = {
         GENERALIZES,
         dict.fromkeys(("first-layer-3", "he", "rho-0.01", "width-1000"), FAILS),
     ),
-    "bias": Panel(
+    "bias": Baseline(
         "Figure 4b, varied",
         BIAS,
         ft.sam(0.01, 0.05, epochs=30_000),
@@ -124,7 +124,7 @@ PANELS = {
         FAILS,
         {"first-layer-0.1": GENERALIZES},
     ),
-    "sim-ln": Panel(
+    "sim-ln": Baseline(
         "Figure 6a, varied",
         SIM_LN_SMALL,
         ft.sam(0.1, 0.1, epochs=30_000),
