@@ -107,7 +107,7 @@ class Baseline(NamedTuple):
     found_otherwise: dict[str, Found]
 
 
-PANELS = {
+BASELINES = {
     "no-bias": Baseline(
         "Figure 1b, varied",
         NO_BIAS,
@@ -136,7 +136,7 @@ PANELS = {
 
 
 def _experiment(name: str, change: str) -> ft.Experiment:
-    panel = PANELS[name]
+    panel = BASELINES[name]
     printed = Training(distribution=ft.Xor(30), n=100, model=panel.model, phases=(panel.phase,))
     full = panel.changes[change](printed)
     quick = _with_phase(epochs=QUICK_EPOCHS)(replace(full, log=ft.Log(points=15)))
@@ -151,5 +151,5 @@ def _experiment(name: str, change: str) -> ft.Experiment:
 
 
 EXPERIMENTS = tuple(
-    _experiment(name, change) for name, panel in PANELS.items() for change in panel.changes
+    _experiment(name, change) for name, panel in BASELINES.items() for change in panel.changes
 )
