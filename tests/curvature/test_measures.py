@@ -1,14 +1,18 @@
 """Every measure is one function of an operator: the same tests over the three makers of one."""
 
+import inspect
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 import pytest
 
 import flattest as ft
+from flattest.curvature import sharpness
 from flattest.curvature.diagonal import diagonal, trace
 from flattest.curvature.eigenvalues import top_eigenvalue, top_eigenvalues
 from flattest.curvature.estimators import hutchinson, xtrace
+from flattest.curvature.sharpness import operator_of
 from flattest.curvature.spectrum import spectrum
 from support import cases, jets
 from support.makers import CASES, MAKERS, flat
@@ -119,10 +123,18 @@ def test_the_spectrum_has_the_moments_of_the_dense_hessian(maker, architecture, 
     op, _, dense, _ = case(maker, architecture, activation, loss)
     values, found = np.linalg.eigvalsh(dense), spectrum(op, probes=40, steps=40)
     assert found.weights.sum(axis=1) == pytest.approx(np.ones(40), rel=1e-12)
+    assert found.nodes.min() >= values[0] - 1e-9 * abs(values).max()
     assert found.nodes.max() == pytest.approx(values[-1], rel=1e-9)
     for power in (1, 2, 3):
         mean, stderr = found.mean(lambda t, power=power: t**power)
         assert abs(mean - np.mean(values**power)) <= 4 * stderr
+    grid = np.linspace(values[0] - 5, values[-1] + 5, 20_001)
+    assert np.trapezoid(found.density(grid, width=0.5), grid) == pytest.approx(1, rel=1e-6)
+
+
+def test_one_probe_says_nothing_of_the_spectrums_error():
+    op, *_ = case("closed form", "bias", "relu", "mse")
+    assert spectrum(op, probes=1).mean(np.square)[1] == np.inf
 
 
 @over_the_makers
@@ -136,6 +148,65 @@ def test_estimates_agree_with_the_exact_trace(maker, architecture, activation, l
 
 
 NAMES = ["trace", "hutchinson", "xtrace", "top_eigenvalue", "top_eigenvalues", "spectrum"]
+
+
+def measures(module):
+    """The public functions of a module by name."""
+    functions = inspect.getmembers(module, inspect.isfunction)
+    return {name: f for name, f in functions if f.__module__ == module.__name__ and name[0] != "_"}
+
+
+def test_every_measure_is_public():
+    assert set(measures(sharpness)) == {*NAMES, "operator_of"}
+    assert all(getattr(ft, name) is getattr(sharpness, name) for name in NAMES)
+
+
+@pytest.mark.peer
+def test_modules_have_every_measure_with_its_settings_and_defaults():
+    pytest.importorskip("torch", exc_type=ImportError)
+    found = measures(ft.torch)
+    assert set(found) == {*NAMES, "measure"} == set(ft.torch.__all__)
+    for name, of_module in found.items():
+        _, _, *given = inspect.signature(getattr(ft, name)).parameters.values()
+        module, *others = inspect.signature(of_module).parameters.values()
+        assert module.name == "module"
+        assert others == given
+        assert inspect.getdoc(getattr(ft, name)).splitlines()[0] in of_module.__doc__
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_model_on_a_dataset_and_a_function_on_a_pair_have_the_same_measures(name):
+    model, data = cases.model("bias", "softplus"), cases.data()
+    params, more = cases.params(model, data), (2,) if name == "top_eigenvalues" else ()
+    own = ft.FunctionModel(model.apply, model.init)
+    given = [(own, data), (model.apply, (data.x, data.y)), (model, [(data.x, data.y)])]
+    found = [number(getattr(ft, name)(what, params, where, *more)) for what, where in given]
+    assert found == pytest.approx(found[:1] * 3, rel=1e-12)
+
+
+def test_a_model_is_compiled_once_for_all_measures_and_a_function_anew():
+    model, data = cases.model("bias", "softplus"), cases.data()
+    params, own = cases.params(model, data), ft.FunctionModel(model.apply, model.init)
+    one, two = (operator_of(own, params, data) for _ in range(2))
+    assert one.compiled is two.compiled
+    one, two = (operator_of(model.apply, params, data) for _ in range(2))
+    assert one.compiled is not two.compiled
+
+
+@dataclass
+class Thawed:
+    def init(self, d, seed):
+        return {"w": np.ones(d)}
+
+    def apply(self, params, x, train_x):
+        return x @ params["w"]
+
+
+def test_a_model_that_cannot_be_hashed_is_refused():
+    data = cases.data()
+    for measured in (ft.trace, ft.measure):
+        with pytest.raises(ft.FlattestError, match="Thawed and the loss must be hashable"):
+            measured(Thawed(), Thawed().init(data.d, 0), data)
 
 
 @pytest.mark.peer

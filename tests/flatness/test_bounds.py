@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import flattest as ft
-from flattest.curvature.sharpness import hessian, trace
+from flattest.curvature.sharpness import operator_of, trace
 from flattest.flatness.bounds import (
     known_lower_bound,
     linear_rademacher_bound,
@@ -137,14 +137,14 @@ VALID = {
 def polished(model, params, data, loss, steps=60):
     """An interpolator near `params` by Levenberg–Marquardt, or None where it does not get there."""
     target, damping = ft.loss(loss).target(data.y), 1e-3
-    here = hessian(model, params, data, loss)
+    here = operator_of(model, params, data, loss)
     for _ in range(steps):
         residual = here.f - target
         if np.abs(residual).max() <= 1e-13:
             break
         step = np.linalg.solve(here.gram() + damping * np.eye(data.n), residual)
         moved = {k: params[k] - v for k, v in here.as_params(here.vjp(step)).items()}
-        there = hessian(model, moved, data, loss)
+        there = operator_of(model, moved, data, loss)
         if np.abs(there.f - target).max() < np.abs(residual).max():
             params, here, damping = moved, there, max(damping / 10, 1e-15)
         else:

@@ -12,7 +12,7 @@ from jax.flatten_util import ravel_pytree
 import flattest as ft
 from flattest.curvature.diagonal import trace
 from flattest.curvature.functions import function_operator
-from flattest.curvature.sharpness import hessian
+from flattest.curvature.sharpness import operator_of
 from flattest.errors import FlattestError
 from flattest.flatness.assemble import assemble
 from flattest.rescaling import jaxpr
@@ -187,7 +187,7 @@ def test_units_behind_a_normalization_have_no_least_trace(architecture):
 def test_a_large_network_with_a_closed_form_is_not_estimated():
     model, data = cases.model("bias", "softplus"), cases.data()
     params = cases.params(model, data)
-    found = assemble(hessian(model, params, data), 0, 1e-8, most_columns=0)
+    found = assemble(operator_of(model, params, data), 0, 1e-8, most_columns=0)
     assert found.method == "exact: closed form"
     assert found.notes == ("no least trace: ∇²L is known by layer, not by entry",)
     assert found.trace == pytest.approx(np.trace(reference.dense_hessian(model, params, data)))

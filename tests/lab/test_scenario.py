@@ -138,6 +138,8 @@ def test_a_memorizer_is_known_with_bias_and_not_without():
     data = ft.xor(n=12, d=6, seed=0, distinct=True)
     assert known_memorizer(ft.MLP(20, bias=True), data, ft.MSE()) is not None
     assert known_memorizer(ft.MLP(20, bias=True, norm="sim_ln"), data, ft.MSE()) is not None
+    relu = ft.MLP(20, bias=True, activation="leaky_relu:0")
+    assert known_memorizer(relu, data, ft.MSE()) is not None
     assert known_memorizer(ft.MLP(20), data, ft.MSE()) is None
     assert known_memorizer(ft.MLP(20, bias=True, output_bias=True), data, ft.MSE()) is None
     assert known_memorizer(ft.MLP(4, bias=True), data, ft.MSE()) is None

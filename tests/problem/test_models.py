@@ -1,5 +1,7 @@
 """Architectures: what they compute, their initializations, their symmetries and their checks."""
 
+from typing import get_args
+
 import jax
 import jax.numpy as jnp
 import msgspec
@@ -8,6 +10,10 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import flattest as ft
+from flattest.curvature.normalized import OPERATORS
+from flattest.flatness.bounds import FLOORS
+from flattest.problem.models import NORMS, Norm
+from flattest.training import fused
 from support import cases
 
 seeds = st.integers(0, 2**32 - 1)
@@ -181,6 +187,14 @@ def test_a_users_function_is_a_model():
 def test_bad_architectures_are_refused(settings, message):
     with pytest.raises(ft.FlattestError, match=message):
         ft.MLP(**settings)
+
+
+def test_a_norm_is_in_every_table():
+    """A norm is a name, an output, an operator and a floor; the fused engine may do without."""
+    names = {None, *get_args(Norm)}
+    assert names == set(NORMS) == set(OPERATORS) == set(FLOORS)
+    assert names >= set(fused.NORMS)
+    assert names == {settings.get("norm") for settings in cases.ARCHITECTURES.values()}
 
 
 def test_bad_init_is_refused():

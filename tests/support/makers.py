@@ -6,7 +6,7 @@ import pytest
 import flattest as ft
 from flattest.curvature.functions import function_operator
 from flattest.curvature.operator import Operator
-from flattest.curvature.sharpness import hessian
+from flattest.curvature.sharpness import operator_of
 
 PLAIN = [
     ("bias", "relu", "mse"),
@@ -28,7 +28,7 @@ def as_module(model, params, data, loss) -> Operator:
     return module_operator(twin(model, params), data, loss)
 
 
-MAKERS = {"closed form": hessian, "function": as_function, "module": as_module}
+MAKERS = {"closed form": operator_of, "function": as_function, "module": as_module}
 CASES = [
     *(("closed form", *case) for case in (*PLAIN, SIM_BN, SIM_LN)),
     *(("function", *case) for case in (*PLAIN, SIM_LN)),

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.rounding
         ({"epochs": 5, "steps": 5}, "by epochs or by steps"),
         ({"batch": 0}, "batch must be a positive integer"),
         ({"batch": 2.5}, "batch must be a positive integer"),
-        ({"warmup": -3}, "warmup must be a positive integer"),
+        ({"warmup": -3}, "warmup must be an integer ≥ 0"),
         ({"ascent": "sideways"}, "valid are: normalized, unnormalized"),
         ({"project": 0.0}, "projection's radius must be a finite number > 0"),
         ({"stop_loss": -1.0}, "loss to stop at must be a finite number ≥ 0"),
@@ -46,6 +46,14 @@ pytestmark = pytest.mark.rounding
 def test_a_phase_that_makes_no_sense_is_refused_in_one_sentence(changes, message):
     with pytest.raises(FlattestError, match=message):
         Phase(**{"lr": 0.1, "epochs": 1, **changes})
+
+
+def test_numpys_integers_are_taken_for_pythons():
+    counts = {"epochs": 3, "batch": 4, "micro_batch": 2, "warmup": 5}
+    by_numpy = {name: np.int64(count) for name, count in counts.items()}
+    phase = sam(0.1, 0.2, **by_numpy)
+    assert msgspec.json.encode(phase) == msgspec.json.encode(sam(0.1, 0.2, **counts))
+    assert sgd(0.1, steps=np.int64(3)) == sgd(0.1, steps=3)
 
 
 def test_a_step_change_needs_positive_numbers():

@@ -373,7 +373,7 @@ def test_strong_decay_of_three_layers_stays_within_single_precision():
     assert distance(after.params, expected.params) < 1e-6
 
 
-def test_what_it_cannot_train_it_says_in_a_sentence():
+def test_what_it_cannot_train_it_says_in_a_sentence(monkeypatch):
     assert "depth" in fused.supports(MLP(WIDTH, depth=5), MSE(), sam())
     assert "FunctionModel" in fused.supports(FunctionModel(None, None), MSE(), sam())
     assert "weight decay < 1" in fused.supports(BIAS, MSE(), sgd(lr=0.5, weight_decay=2.0))
@@ -383,6 +383,8 @@ def test_what_it_cannot_train_it_says_in_a_sentence():
     register_activation("relu:mine", jax.numpy.tanh)
     assert "relu:mine" in fused.supports(MLP(WIDTH, activation="relu:mine"), MSE(), sam())
     assert all(fused.supports(*settings) is None for settings in CASES.values())
+    monkeypatch.delitem(fused.NORMS, "sim_ln")
+    assert "norm 'sim_ln'" in fused.supports(MLP(WIDTH, norm="sim_ln"), MSE(), sam())
     task, state = problem(MLP(WIDTH, depth=5))
     with pytest.raises(FlattestError, match="depth 2 and 3"):
         fused.advance(task, sam(), state, 1)

@@ -5,6 +5,7 @@ import math
 import typing
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 from msgspec.structs import replace
@@ -84,6 +85,11 @@ PARTS = {
         None,
     ),
 }
+
+
+def test_numpys_integers_have_the_keys_of_pythons():
+    phase = ft.sam(0.02, 0.1, epochs=np.int64(4), batch=np.int32(1), step_change=CHANGE)
+    assert run_key(replace(TASK, phases=(phase,)), np.int64(0)) == KEY
 
 
 def test_the_keys_of_engine_3_are_fixed():

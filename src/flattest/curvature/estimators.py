@@ -8,6 +8,7 @@ import numpy as np
 from flattest.curvature.operator import ROWS_AT_ONCE, Operator
 from flattest.curvature.result import Quantity
 from flattest.errors import FlattestError
+from flattest.problem.data import standard_error
 from flattest.problem.randomness import generator
 
 # Maps rows v to rows Av.
@@ -30,13 +31,6 @@ class Probes:
     @property
     def stderr(self) -> float:
         return standard_error(self.samples)
-
-
-def standard_error(samples: np.ndarray) -> float:
-    """Of the mean; infinite for a single sample, which says nothing of its spread."""
-    if len(samples) < 2:
-        return np.inf
-    return float(samples.std(ddof=1) / np.sqrt(len(samples)))
 
 
 def hutchinson(

@@ -180,33 +180,33 @@ def _compile(apply: Callable, loss: Callable) -> _Compiled:
     return _Compiled(*(jax.jit(function) for function in functions))
 
 
-@lru_cache(maxsize=64)
-def _compiled_model(model: Any, loss: Any) -> _Compiled:
-    return _compile(model.apply, sample_loss(loss))
+class _Function(NamedTuple):
+    """f = apply(params, x, train_x) with the derivatives of L, and what its targets have to be."""
+
+    apply: Callable[[Any, Any, Any], Any]
+    compiled: _Compiled
+    check_targets: Callable[[np.ndarray, int], Any]
 
 
-def model_operator(model: Any, params: Any, data: Dataset, loss: Any) -> FunctionOperator:
-    """∇²L of a user's own model, compiled once for it and for each loss and shape."""
-    attempt(f"The model {type(model).__name__} must be hashable, its class frozen", hash, model)
-    return _checked(model.apply, _compiled_model(model, loss), params, data.x, data.y)
+def _of_function(function: Any, whole: bool, loss: Any) -> _Function:
+    apply, (value, check_targets) = _applied(function, whole), sample_loss(loss)
+    return _Function(apply, _compile(apply, value), check_targets)
+
+
+_of_model = lru_cache(maxsize=64)(_of_function)
 
 
 def function_operator(function: Any, params: Any, data: Any, loss: Any) -> FunctionOperator:
-    """∇²L of a model or a function; nothing that is compiled outlives the operator.
+    """∇²L of a model or a function.
 
+    A model is frozen, and compiled once for each loss and shape. What a function computes may
+    change between calls: nothing of it that is compiled outlives the operator.
     Checks all that is given; raises a sentence where it cannot be measured.
     """
-    x, y = _arrays(data)
-    if loss == "cross_entropy":
-        _check_integers(y)
-    elif y.dtype.kind not in "biuf":
-        raise FlattestError(f"The targets are of type {y.dtype}; give them as numbers.")
-    if is_named(loss):
-        flattest_loss(loss).check_labels(y)
-    apply = _applied(function, isinstance(data, Dataset))
-    found = _checked(apply, _compile(apply, sample_loss(loss)), params, x, y)
-    if loss == "cross_entropy":
-        _check_classes(y, found.f.shape[1])
+    make = _of_model if isinstance(function, Model) else _of_function
+    failure = f"The model {type(function).__name__} and the loss must be hashable (frozen classes)"
+    kind = attempt(failure, make, function, isinstance(data, Dataset), loss)
+    found = _checked(kind, params, *_arrays(data))
     check_used(unused(found.jaxpr, found.leaves), "leave unused parameters out")
     return found
 
@@ -223,10 +223,12 @@ def _applied(function: Any, whole: bool) -> Callable[[Any, Any, Any], Any]:
     return lambda params, x, _: function(params, x)
 
 
-def _checked(apply, compiled: _Compiled, params: Any, x, y) -> FunctionOperator:
-    op = FunctionOperator(apply, compiled, *_named_leaves(params), jnp.asarray(x), jnp.asarray(y))
-    theta, *_ = op.at
-    alone = attempt("The function fails on these inputs", apply, theta, op.x[:1], op.x)
+def _checked(kind: _Function, params: Any, x, y) -> FunctionOperator:
+    leaves, tree = _named_leaves(params)
+    theta, x = jax.tree.unflatten(tree, leaves.values()), jnp.asarray(x)
+    alone = attempt("The function fails on these inputs", kind.apply, theta, x[:1], x)
+    kind.check_targets(y, np.size(alone))
+    op = FunctionOperator(kind.apply, kind.compiled, leaves, tree, x, jnp.asarray(y))
     # NumPy's functions and branches on values work on arrays, and not where JAX differentiates.
     f = attempt(
         "The function must be written in JAX (jax.numpy for numpy, jnp.where for a branch on "
@@ -268,28 +270,33 @@ def _arrays(data: Any) -> tuple[np.ndarray, np.ndarray]:
     return x.astype(np.float64), y.astype(np.float64) if y.dtype.kind == "f" else y
 
 
-def sample_loss(loss: Any) -> Callable[[Any, Any], Any]:
-    """ℓ(f_i, y_i) of one sample's outputs, a vector, and its target."""
+def sample_loss(loss: Any) -> tuple[Callable, Callable[[np.ndarray, int], Any]]:
+    """ℓ(f_i, y_i) of one sample's outputs, a vector, and its target; and a check of all targets
+    for a number of outputs."""
     if loss == "cross_entropy":
-        return lambda f, y: -jax.nn.log_softmax(f)[y]
+        return lambda f, y: -jax.nn.log_softmax(f)[y], _check_classes
     if is_named(loss):
         kind = flattest_loss(loss)
-        return lambda f, y: kind.value(f, jnp.reshape(y, f.shape)).sum()
+        value = lambda f, y: kind.value(f, jnp.reshape(y, f.shape)).sum()  # noqa: E731
+        return value, lambda y, _: kind.check_labels(_numbers(y))
     if not callable(loss):
         raise FlattestError(f"A loss is a name or a function of outputs and target, not {loss!r}.")
-    return lambda f, y: jnp.reshape(loss(f, y), ())
+    return lambda f, y: jnp.reshape(loss(f, y), ()), lambda y, _: _numbers(y)
 
 
-def _check_integers(y: np.ndarray) -> None:
+def _numbers(y: np.ndarray) -> np.ndarray:
+    if y.dtype.kind not in "biuf":
+        raise FlattestError(f"The targets are of type {y.dtype}; give them as numbers.")
+    return y
+
+
+def _check_classes(y: np.ndarray, classes: int) -> None:
+    """JAX would read a label beyond the last class as the last, and one below 0 from the end."""
     if y.ndim != 1 or y.dtype.kind not in "iu":
         raise FlattestError(
             "cross_entropy takes one integer label per sample; these are of type "
             f"{y.dtype} and shape {y.shape}."
         )
-
-
-def _check_classes(y: np.ndarray, classes: int) -> None:
-    """JAX would read a label beyond the last class as the last, and one below 0 from the end."""
     if (outside := y[(y < 0) | (y >= classes)]).size:
         raise FlattestError(
             f"The label {outside[0]} is not one of the {classes} classes that the outputs stand "

@@ -16,11 +16,7 @@ from flattest.problem.data import Dataset
 from flattest.problem.losses import Loss
 from flattest.problem.models import MLP, Params
 from flattest.rescaling.jaxpr import structure_of
-
-_DEGENERATE = (
-    "the units behind the normalization are scale-invariant: enlarging the weights that feed it "
-    "flattens without limit and without changing the function, so the infimum is degenerate"
-)
+from flattest.rescaling.units import DEGENERATE
 
 
 def row_dots(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -45,8 +41,6 @@ class NetworkHessian(Operator):
     # Points × neurons of a block of the trace: larger arrays leave the cache and are paid for in
     # page faults, so that the cost would no longer be linear in width and n.
     entries_at_once = 32_768
-    # Whether a point's output depends on all the training set.
-    tied = False
 
     def __init__(
         self,
@@ -106,7 +100,8 @@ class NetworkHessian(Operator):
     def closed_form(self):
         """Tr ∇²L by parameter, summed over blocks of points; infinite where it overflows."""
         n = self.data.n
-        rows = n if self.tied else max(1, self.entries_at_once // self.model.width)
+        whole = self.model.normalization.by_neuron
+        rows = n if whole else max(1, self.entries_at_once // self.model.width)
         with np.errstate(over="ignore", invalid="ignore"):
             parts = [self._trace(slice(start, start + rows)) for start in range(0, n, rows)]
         sums = {name: sum(part[name] for part in parts) for name in parts[0]}
@@ -153,7 +148,8 @@ class NetworkHessian(Operator):
     def structure(self):
         params, x = self._params, self.data.x[:1]
         found = structure_of(jax.make_jaxpr(self._apply)(params, x), params, x)
-        return found if self.model.norm is None else replace(found, units=_DEGENERATE)
+        degenerate = DEGENERATE.format("the normalization")
+        return found if self.model.norm is None else replace(found, units=degenerate)
 
     @property
     def _params(self) -> dict[str, np.ndarray]:

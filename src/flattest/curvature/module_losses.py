@@ -9,7 +9,7 @@ from torch import nn
 
 from flattest.curvature.inputs import is_named
 from flattest.errors import FlattestError
-from flattest.problem.losses import loss as flattest_loss
+from flattest.problem.losses import Logistic, loss as flattest_loss
 
 # Beyond this many outputs a loss without a closed form would need too large a Hessian.
 MOST_OUTPUTS = 1024
@@ -69,12 +69,14 @@ def _of_flattest(loss) -> MeanLoss:
     def factor(f, y):
         return _diagonal_factor(loss.curvature(f.reshape(len(f), -1), _like_outputs(f, y)))
 
-    if loss.name == "logistic":
+    if isinstance(loss, Logistic):
         return _logistic(loss)
     return MeanLoss(of_batch, factor)
 
 
-def _logistic(loss) -> MeanLoss:
+def _logistic(loss: Logistic) -> MeanLoss:
+    """By softplus: the second derivative of PyTorch's logaddexp is NaN where |f| > 709."""
+
     def of_batch(f, y):
         f, sign = f.reshape(len(f), -1), 2.0 * (_like_outputs(f, y) > 0) - 1
         wrong, right = nn.functional.softplus(-sign * f), nn.functional.softplus(sign * f)

@@ -12,6 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from flattest.curvature.mlp import NetworkHessian, row_dots
+from flattest.curvature.plain import PlainHessian
 
 
 class NormalizedHessian(NetworkHessian):
@@ -153,8 +154,6 @@ class SimBNHessian(NormalizedHessian):
     A neuron that is 0 on all the training set has s_j = 1 and u_j = 0.
     """
 
-    tied = True
-
     @cached_property
     def nu(self):
         square = np.einsum("ij,ij->j", self.r, self.r) / self.data.n
@@ -210,3 +209,10 @@ class SimBNHessian(NormalizedHessian):
         gram += (self.indirect * row_dots(v, v)) @ self.indirect.T
         gram += (self.normal * (self.last**2 + self.theta["gamma"] ** 2)) @ self.normal.T
         return gram + float(self.model.output_bias)
+
+
+OPERATORS: dict[str | None, type[NetworkHessian]] = {
+    None: PlainHessian,
+    "sim_bn": SimBNHessian,
+    "sim_ln": SimLNHessian,
+}

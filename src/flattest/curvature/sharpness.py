@@ -1,56 +1,52 @@
 """Sharpness: the trace, the largest eigenvalues and the spectrum of ∇²L, exact where possible.
 
 Closed forms (`plain`, `normalized`) serve the networks of `models.MLP`, automatic differentiation
-(`functions`) a user's own model. Every measure says by its `route` how it was found.
+(`functions`) a user's own model or function; model, data and loss are what `flattest.measure`
+takes. Every measure says by its `route` how it was found.
 """
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from flattest.curvature import diagonal, eigenvalues, estimators, spectrum as quadrature
-from flattest.curvature.functions import function_operator, model_operator
+from flattest.curvature.functions import function_operator
 from flattest.curvature.inputs import is_named
-from flattest.curvature.mlp import NetworkHessian, blocks_of
-from flattest.curvature.normalized import SimBNHessian, SimLNHessian
+from flattest.curvature.mlp import blocks_of
+from flattest.curvature.normalized import OPERATORS
 from flattest.curvature.operator import Operator
-from flattest.curvature.plain import PlainHessian
 from flattest.curvature.result import Eigenpairs, Quantity
 from flattest.curvature.spectrum import SpectralDensity
-from flattest.problem.data import Dataset, require_dataset
-from flattest.problem.losses import Loss, loss as resolve_loss
-from flattest.problem.models import MLP, Model, Params
+from flattest.problem.data import Dataset
+from flattest.problem.losses import loss as resolve_loss
+from flattest.problem.models import MLP, Model
 
-_ARCHITECTURES: dict[str | None, type[NetworkHessian]] = {
-    None: PlainHessian,
-    "sim_bn": SimBNHessian,
-    "sim_ln": SimLNHessian,
-}
+Function = Model | Callable[[Any, Any], Any]
 
 
-def hessian(model: Model, params: Params, data: Dataset, loss: str | Loss = "mse") -> Operator:
-    """∇²L at θ on the training set `data`, as an operator in float64."""
-    require_dataset(data)
+class Maker(NamedTuple):
+    """Stands in a function's place for what brings its parameters along: a PyTorch module."""
+
+    operator: Callable[[Any, Any], Operator]
+
+
+def operator_of(function: Function | Maker, params: Any, data: Any, loss: Any = "mse") -> Operator:
+    """∇²L at θ in float64, of a model or any JAX function, on data and for a loss of any kind: in
+    closed form for an MLP on a Dataset, where it is one of flattest's losses."""
+    if isinstance(function, Maker):
+        return function.operator(data, loss)
+    if not is_named(loss) or not isinstance(function, MLP) or not isinstance(data, Dataset):
+        return function_operator(function, params, data, loss)
     kind = resolve_loss(loss)
     kind.check_labels(data.y)
-    if not isinstance(model, MLP):
-        return model_operator(model, params, data, kind)
-    model.check(params, data.d)
-    return _ARCHITECTURES[model.norm](model, blocks_of(model, params), data, kind)
-
-
-def operator_of(function: Any, params: Any, data: Any, loss: Any) -> Operator:
-    """∇²L of a model or any JAX function, on data and for a loss of any kind: in closed form for
-    an MLP on a Dataset, where it is one of flattest's losses."""
-    named = is_named(loss)
-    if named and isinstance(function, MLP) and isinstance(data, Dataset):
-        return hessian(function, params, data, loss)
-    return function_operator(function, params, data, loss)
+    function.check(params, data.d)
+    return OPERATORS[function.norm](function, blocks_of(function, params), data, kind)
 
 
 def trace(
-    model: Model,
-    params: Params,
-    data: Dataset,
-    loss: str | Loss = "mse",
+    model: Function,
+    params: Any,
+    data: Any,
+    loss: Any = "mse",
     *,
     rtol: float = 1e-2,
     most_products: int = 4096,
@@ -67,64 +63,64 @@ def trace(
     A dead network (no neuron active at any training point) has trace 0: flat, and useless. Where
     θ is so large that floating-point numbers overflow, an MLP's trace is infinite.
     """
-    op = hessian(model, params, data, loss)
+    op = operator_of(model, params, data, loss)
     return diagonal.trace(op, rtol=rtol, most_products=most_products, seed=seed)
 
 
 def hutchinson(
-    model: Model,
-    params: Params,
-    data: Dataset,
-    loss: str | Loss = "mse",
+    model: Function,
+    params: Any,
+    data: Any,
+    loss: Any = "mse",
     *,
     rtol: float = 1e-2,
     most_products: int = 4096,
     seed: int = 0,
 ) -> Quantity:
     """Tr ∇²L estimated as `estimators.hutchinson` does."""
-    return estimators.hutchinson(hessian(model, params, data, loss), rtol, most_products, seed)
+    return estimators.hutchinson(operator_of(model, params, data, loss), rtol, most_products, seed)
 
 
 def xtrace(
-    model: Model,
-    params: Params,
-    data: Dataset,
-    loss: str | Loss = "mse",
+    model: Function,
+    params: Any,
+    data: Any,
+    loss: Any = "mse",
     *,
     rtol: float = 1e-2,
     most_products: int = 4096,
     seed: int = 0,
 ) -> Quantity:
     """Tr ∇²L estimated as `estimators.xtrace` does."""
-    return estimators.xtrace(hessian(model, params, data, loss), rtol, most_products, seed)
+    return estimators.xtrace(operator_of(model, params, data, loss), rtol, most_products, seed)
 
 
 def top_eigenvalue(
-    model: Model, params: Params, data: Dataset, loss: str | Loss = "mse", *, tol: float = 1e-10
+    model: Function, params: Any, data: Any, loss: Any = "mse", *, tol: float = 1e-10
 ) -> Quantity:
     """λ_max(∇²L), the largest eigenvalue, with `residual` = ‖Hv − λv‖ / |λ|."""
-    return eigenvalues.top_eigenvalue(hessian(model, params, data, loss), tol)
+    return eigenvalues.top_eigenvalue(operator_of(model, params, data, loss), tol)
 
 
 def top_eigenvalues(
-    model: Model,
-    params: Params,
-    data: Dataset,
+    model: Function,
+    params: Any,
+    data: Any,
     k: int,
-    loss: str | Loss = "mse",
+    loss: Any = "mse",
     *,
     tol: float = 1e-10,
 ) -> Eigenpairs:
     """The k largest eigenvalues of ∇²L with their eigenvectors, to tol · max |λ|, as
     `eigenvalues.top_eigenvalues` finds them. A dead network, whose ∇²L is 0, is refused."""
-    return eigenvalues.top_eigenvalues(hessian(model, params, data, loss), k, tol)
+    return eigenvalues.top_eigenvalues(operator_of(model, params, data, loss), k, tol)
 
 
 def spectrum(
-    model: Model,
-    params: Params,
-    data: Dataset,
-    loss: str | Loss = "mse",
+    model: Function,
+    params: Any,
+    data: Any,
+    loss: Any = "mse",
     *,
     probes: int = 8,
     steps: int = 64,
@@ -132,4 +128,4 @@ def spectrum(
 ) -> SpectralDensity:
     """The density of ∇²L's eigenvalues by stochastic Lanczos quadrature (Ubaru et al. 2017):
     `probes` random signs, `steps` products with each."""
-    return quadrature.spectrum(hessian(model, params, data, loss), probes, steps, seed)
+    return quadrature.spectrum(operator_of(model, params, data, loss), probes, steps, seed)

@@ -7,6 +7,7 @@ import numpy as np
 from flattest.curvature import lanczos
 from flattest.curvature.operator import Operator
 from flattest.errors import FlattestError
+from flattest.problem.data import standard_error
 from flattest.problem.randomness import generator
 
 
@@ -22,8 +23,7 @@ class SpectralDensity:
     def mean(self, function) -> tuple[float, float]:
         """(1/p) Σ_k function(λ_k), with its standard error over the probes."""
         samples = (self.weights * function(self.nodes)).sum(axis=1)
-        spread = samples.std(ddof=1) / np.sqrt(len(samples)) if len(samples) > 1 else np.nan
-        return float(samples.mean()), float(spread)
+        return float(samples.mean()), standard_error(samples)
 
     def density(self, grid: np.ndarray, width: float) -> np.ndarray:
         """The density on `grid`, smoothed with a Gaussian of standard deviation `width`."""

@@ -50,7 +50,7 @@ class Training(Task, frozen=True, tag="training"):
         Sim-BN needs the whole training set at every step, SAM's second gradient as much again.
         """
         steps = phase.length(self.n) * phase.steps_per_epoch(self.n)
-        batch = self.n if self.model.norm == "sim_bn" else phase.batch or self.n
+        batch = self.n if self.model.normalization.by_neuron else phase.batch or self.n
         return steps * batch * (2 if phase.rho > 0 else 1)
 
     def execute(self, seed: int, place: Workplace) -> Run:

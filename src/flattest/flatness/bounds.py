@@ -67,7 +67,7 @@ def known_lower_bound(model: Model, data: Dataset, loss: str | Loss = "mse") -> 
     require_dataset(data)
     if not isinstance(model, MLP):
         return None
-    floor = _FLOORS[model.norm](model, data)
+    floor = FLOORS[model.norm](model, data)
     if floor is None:
         return None
     loss = resolve_loss(loss)
@@ -195,14 +195,14 @@ def _power(model: MLP, data: Dataset) -> _Floor | None:
 def _softplus(model: MLP, data: Dataset) -> _Floor | None:
     """Two layers with softplus: min over a ≥ 0 of a² + ‖x'‖² t²/(√m + a)².
 
-    With s_j = σ(h_j) > 0, σ′(h_j) = 1 − e^{−s_j} ≥ s_j/(1 + s_j). A neuron with output
+    With s_j = σ(h_j) > 0, σ′(h_j) = 1 − e^{−s_j} ≥ s_j/(1 + s_j) (`steep`). A neuron with output
     t_j = W2_j s_j costs s_j² + ‖x'‖² t_j² (σ′/s_j)² ≥ s_j² + ‖x'‖² t_j²/(1 + s_j)². By
     Cauchy–Schwarz the sum of the last terms over Σ t_j = t is at least ‖x'‖² t²/Σ (1 + s_j)², and
     Σ (1 + s_j)² ≤ (√m + a)² for a = ‖s‖. The minimizer solves a (√m + a)³ = ‖x'‖² t². The bound is
     small for wide networks, which can spread f over neurons with small s_j. Convexity in t is not
     proven, so there is none with an output bias.
     """
-    if model.activation != "softplus" or model.depth != 2 or model.output_bias:
+    if not model.sigma.steep or model.depth != 2 or model.output_bias:
         return None
     root_m, norms = np.sqrt(model.width), _input_norms(model, data)
     return _Floor(
@@ -282,7 +282,7 @@ def _rms_of_both_signs(t: np.ndarray) -> float:
     return _rms(np.maximum(t, 0)) + _rms(np.minimum(t, 0))
 
 
-_FLOORS: dict[str | None, Callable[[MLP, Dataset], _Floor | None]] = {
+FLOORS: dict[str | None, Callable[[MLP, Dataset], _Floor | None]] = {
     None: lambda *task: _piecewise_linear(*task) or _power(*task) or _softplus(*task),
     "sim_ln": _sim_ln,
     "sim_bn": _sim_bn,

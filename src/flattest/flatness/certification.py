@@ -121,7 +121,7 @@ def differentiable(model: MLP, params: Params, x: np.ndarray) -> bool:
     weights of 0 or inactive units; for Sim-LN also ‖r‖ = ε.
     """
     exact = in_float64(params)
-    if model.norm == "sim_ln" and _is_at_epsilon(model, exact, x):
+    if model.normalization.floored and _is_at_epsilon(model, exact, x):
         return False
     below, above = np.asarray(model.sigma.slope(np.array([-1e-200, 1e-200])))
     if below == above:
@@ -163,7 +163,7 @@ def _counts(model: MLP, exact: Params, last: _Layer) -> np.ndarray:
     enough.
     """
     outer = exact[f"W{model.depth}"]
-    if model.norm != "sim_bn":
+    if not model.normalization.by_neuron:
         return outer != 0
     gamma = exact["gamma"]
     silent = (last.at_zero | (np.asarray(model.sigma.value(last.h)) == 0)).all(axis=0)

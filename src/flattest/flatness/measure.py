@@ -2,24 +2,23 @@
 functions; `flattest.torch.measure` does the same for PyTorch modules."""
 
 import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from flattest.curvature.inputs import is_named
 from flattest.curvature.operator import Operator
-from flattest.curvature.sharpness import operator_of
+from flattest.curvature.sharpness import Function, operator_of
 from flattest.flatness.assemble import assemble
 from flattest.flatness.bounds import Bound, known_lower_bound, targets
 from flattest.flatness.measurement import Measurement
 from flattest.problem.data import Dataset
 from flattest.problem.losses import interpolates, loss as flattest_loss
-from flattest.problem.models import MLP, Model
+from flattest.problem.models import MLP
 
 
 def measure(
-    function: Model | Callable[[Any, Any], Any],
+    function: Function,
     params: Any,
     data: Any,
     loss: Any = "mse",

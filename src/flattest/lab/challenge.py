@@ -74,7 +74,7 @@ def known_memorizer(model: MLP, data: Dataset, loss: Loss) -> Params | None:
         None: partial(memorizer, depth=model.depth),
         "sim_ln": partial(sim_ln_memorizer, epsilon=model.epsilon),
     }
-    plain = model.activation == "relu" and model.bias and not model.output_bias
+    plain = model.sigma.is_relu and model.bias and not model.output_bias
     if not plain or model.norm not in builders:
         return None
     try:

@@ -22,7 +22,9 @@ class Activation:
 
     `homogeneity` is c where σ(bt) = b^c σ(t) for all b > 0, None where there is no such c.
     `slopes` are σ′ below and above 0 where σ is linear on either side, else None.
-    `nonnegative`: σ ≥ 0. `power`: σ(t) is |t|^c or 0, with c > 1.
+    `nonnegative`: σ ≥ 0. `power`: σ(t) is |t|^c or 0, with c > 1. `steep`: σ′ ≥ σ/(1 + σ), σ > 0.
+    `expansion`: σ as a combination of the activations linear, relu and quadratic, () where it is
+    not one.
     `kernel` names the fused engine's kernel for σ, with its parameter; None where it has none.
     `fingerprint` is a hash of a registered activation, "" for a built-in one.
     """
@@ -35,6 +37,8 @@ class Activation:
     slopes: tuple[float, float] | None = None
     nonnegative: bool = False
     power: bool = False
+    steep: bool = False
+    expansion: tuple[tuple[str, float], ...] = ()
     kernel: tuple[str, float] | None = None
     fingerprint: str = ""
 
@@ -71,6 +75,7 @@ def _leaky(name: str, slope: float) -> Activation:
         homogeneity=1.0,
         slopes=(slope, 1.0),
         nonnegative=slope <= 0,
+        expansion=tuple(part for part in (("linear", slope), ("relu", 1.0 - slope)) if part[1]),
         kernel=("leaky", slope),
     )
 
@@ -106,6 +111,7 @@ _FIXED: dict[str, Activation] = {
         sigmoid,
         lambda t: sigmoid(t) * (1 - sigmoid(t)),
         nonnegative=True,
+        steep=True,
         kernel=("softplus", 0.0),
     ),
     "quadratic": Activation(
@@ -116,6 +122,7 @@ _FIXED: dict[str, Activation] = {
         homogeneity=2.0,
         nonnegative=True,
         power=True,
+        expansion=(("quadratic", 1.0),),
         kernel=("quadratic", 0.0),
     ),
 }

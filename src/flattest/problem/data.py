@@ -365,6 +365,13 @@ MultiIndex = SumOfSingleIndex | SingleIndex | QuadraticForm
 AnyDistribution = Xor | CompleteXor | Ball | Circle | Univariate | MultiIndex
 
 
+def standard_error(samples: np.ndarray) -> float:
+    """Of the mean; infinite for a single sample, which says nothing of its spread."""
+    if len(samples) < 2:
+        return np.inf
+    return float(samples.std(ddof=1) / np.sqrt(len(samples)))
+
+
 def population_mean(
     distribution: Distribution,
     predict: Callable[[np.ndarray], Any],
@@ -383,8 +390,7 @@ def population_mean(
     values = np.concatenate(
         [_one_number_per_point(metric, predict(points.x[c]), points.y[c]) for c in chunks]
     )
-    spread = float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else np.inf
-    stderr = 0.0 if points.exact else spread
+    stderr = 0.0 if points.exact else standard_error(values)
     return Estimate(float(values.mean()), stderr, points.exact)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 import numpy as np
@@ -71,7 +71,20 @@ _DRAWS = {
     "uniform": lambda rng, shape, fan_in: rng.uniform(-1, 1, shape) / np.sqrt(fan_in),
     "he": lambda rng, shape, fan_in: rng.normal(size=shape) * np.sqrt(2 / fan_in),
 }
-NORMS = ("sim_bn", "sim_ln")
+Norm = Literal["sim_bn", "sim_ln"]
+
+
+class Normalization(NamedTuple):
+    """What happens to r = σ(W1 x + b1) before the last layer.
+
+    `of(model, params, r, train_x)` is r/ν, for Sim-BN times γ. `by_neuron`: ν_j is a statistic of
+    neuron j over the training set, so that f at a point depends on all of it, and each neuron has
+    its γ_j. `floored`: ν is at least ε, with a kink where ε takes over.
+    """
+
+    of: Callable[["MLP", Params, Any, Any], Any]
+    by_neuron: bool = False
+    floored: bool = False
 
 
 class MLP(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="mlp"):
@@ -92,7 +105,7 @@ class MLP(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="mlp"):
     depth: int = 2
     bias: bool = False
     activation: str = "relu"
-    norm: Literal["sim_bn", "sim_ln"] | None = None
+    norm: Norm | None = None
     output_bias: bool = False
     epsilon: float = 1e-5
     initialization: Init = Init()
@@ -102,8 +115,8 @@ class MLP(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="mlp"):
         # NumPy's integers cannot be written to a spec.
         msgspec.structs.force_setattr(self, "width", check_count("The width", self.width))
         msgspec.structs.force_setattr(self, "depth", check_count("The depth", self.depth, least=2))
-        if self.norm is not None and self.norm not in NORMS:
-            raise unknown("norm", self.norm, [*NORMS, "None"])
+        if self.norm not in [*NORMS]:
+            raise unknown("norm", self.norm, map(str, NORMS))
         if self.norm is not None and self.depth != 2:
             raise FlattestError(f"norm {self.norm!r} is defined for depth 2, not {self.depth}.")
         if not self.epsilon > 0:
@@ -120,6 +133,10 @@ class MLP(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="mlp"):
         return activation(self.activation)
 
     @property
+    def normalization(self) -> Normalization:
+        return NORMS[self.norm]
+
+    @property
     def homogeneity(self) -> float | None:
         """c where W1_j, b1_j → b_j·, W2_j → b_j^{−c}· leaves a two-layer network unchanged."""
         return self.sigma.homogeneity if self.norm is None else None
@@ -130,7 +147,7 @@ class MLP(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="mlp"):
         shapes: list[tuple[bool, str, tuple[int, ...]]] = [
             (True, "W1", (m, d)),
             (self.bias, "b1", (m,)),
-            (self.norm == "sim_bn", "gamma", (m,)),
+            (self.normalization.by_neuron, "gamma", (m,)),
             *((True, f"W{layer}", (m, m)) for layer in range(2, self.depth)),
             (True, f"W{self.depth}", (m,)),
             (self.output_bias, "b_out", ()),
@@ -175,18 +192,7 @@ class MLP(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="mlp"):
 
     def apply(self, params: Params, x, train_x=None):
         """f_θ on the rows of x; `train_x` are the training inputs (Sim-BN's statistics)."""
-        r = self.first_layer(params, x)
-        if self.norm == "sim_bn":
-            if train_x is None:
-                raise FlattestError(
-                    "Sim-BN needs the training inputs, train_x, for its statistics."
-                )
-            square = (self.first_layer(params, train_x) ** 2).mean(axis=0)
-            # 1 for a neuron that is 0 on all training inputs, whose output is 0.
-            r = params["gamma"] * r / _root(square, square == 0, 1.0)
-        elif self.norm == "sim_ln":
-            square = (r**2).sum(axis=1)
-            r = r / _root(square, square <= self.epsilon**2, self.epsilon)[:, None]
+        r = self.normalization.of(self, params, self.first_layer(params, x), train_x)
         for layer in range(2, self.depth):
             r = self.sigma.value(r @ params[f"W{layer}"].T)
         return r @ params[f"W{self.depth}"] + (params["b_out"] if self.output_bias else 0.0)
@@ -195,6 +201,26 @@ class MLP(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="mlp"):
         """r = σ(W1 x + b1), rows of x to rows of r."""
         h = x @ params["W1"].T
         return self.sigma.value(h + params["b1"] if self.bias else h)
+
+
+def _sim_bn(model: MLP, params: Params, r, train_x):
+    if train_x is None:
+        raise FlattestError("Sim-BN needs the training inputs, train_x, for its statistics.")
+    square = (model.first_layer(params, train_x) ** 2).mean(axis=0)
+    # 1 for a neuron that is 0 on all training inputs, whose output is 0.
+    return params["gamma"] * r / _root(square, square == 0, 1.0)
+
+
+def _sim_ln(model: MLP, params: Params, r, train_x):
+    square = (r**2).sum(axis=1)
+    return r / _root(square, square <= model.epsilon**2, model.epsilon)[:, None]
+
+
+NORMS: dict[Norm | None, Normalization] = {
+    None: Normalization(lambda model, params, r, train_x: r),
+    "sim_bn": Normalization(_sim_bn, by_neuron=True),
+    "sim_ln": Normalization(_sim_ln, floored=True),
+}
 
 
 def in_float64(params: Params) -> Params:

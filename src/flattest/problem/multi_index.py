@@ -86,16 +86,12 @@ _BASIC: dict[tuple[str, str], Callable[[np.ndarray], np.ndarray]] = {
 _DEGREES = {"linear": 1, "relu": 1, "quadratic": 2}
 
 
-def _expansion(name: str) -> dict[str, float]:
+def _expansion(name: str) -> tuple[tuple[str, float], ...]:
     """The activation as a combination of t, relu(t) and t²."""
-    if name == "quadratic":
-        return {name: 1.0}
-    slopes = resolve_activation(name).slopes
-    if slopes is None:
+    if not (parts := resolve_activation(name).expansion):
         known = [*_DEGREES, "leaky_relu:SLOPE"]
         raise unknown("activation with known Gaussian moments", name, known)
-    parts = {"linear": slopes[0], "relu": slopes[1] - slopes[0]}
-    return {basic: share for basic, share in parts.items() if share}
+    return parts
 
 
 def gaussian_moments(first: str, W, second: str, V) -> np.ndarray:
@@ -106,8 +102,8 @@ def gaussian_moments(first: str, W, second: str, V) -> np.ndarray:
     product = sizes[0] * sizes[1]
     k = np.divide(W @ V.T, product, out=np.zeros_like(product), where=product > 0).clip(-1, 1)
     moments = np.zeros_like(k)
-    for phi, left in _expansion(first).items():
-        for psi, right in _expansion(second).items():
+    for phi, left in _expansion(first):
+        for psi, right in _expansion(second):
             scale = sizes[0] ** _DEGREES[phi] * sizes[1] ** _DEGREES[psi]
             moments += left * right * scale * _BASIC[min(phi, psi), max(phi, psi)](k)
     return moments

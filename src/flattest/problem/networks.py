@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -19,7 +19,7 @@ from flattest.errors import FlattestError
 from flattest.files import present, write_tensors
 from flattest.problem.data import AnyDistribution, Dataset
 from flattest.problem.losses import MSE, Loss
-from flattest.problem.models import MLP, Params
+from flattest.problem.models import MLP, Norm, Params
 
 FORMAT = "flattest network 1"
 _DATA = {"data.x", "data.y"}
@@ -82,7 +82,7 @@ def load_params(path: str | Path) -> Params:
 def model_of(
     params: Mapping[str, np.ndarray],
     activation: str = "relu",
-    norm: Literal["sim_bn", "sim_ln"] | None = None,
+    norm: Norm | None = None,
     epsilon: float = 1e-5,
 ) -> MLP:
     """The network whose parameters have these names and shapes.

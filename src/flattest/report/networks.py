@@ -141,6 +141,6 @@ def _part_of_output(model: MLP, params: dict[str, np.ndarray], r: np.ndarray) ->
     """
     W2 = params["W2"]
     outgoing = np.abs(W2) if W2.ndim == 1 else np.linalg.norm(W2, axis=0)
-    if model.norm == "sim_bn":
+    if model.normalization.by_neuron:
         return outgoing * np.abs(params["gamma"]) * (r != 0).any(axis=0)
     return outgoing * np.sqrt((r**2).mean(axis=0))

@@ -17,7 +17,7 @@ from torch import fx, nn
 from torch.nn import functional as F
 
 from flattest.errors import first_line
-from flattest.rescaling.units import FIXED, Ends, NotFollowed, Structure, Units
+from flattest.rescaling.units import DEGENERATE, FIXED, Ends, NotFollowed, Structure, Units
 
 
 def structure_of(module: nn.Module, x: torch.Tensor) -> Structure:
@@ -233,10 +233,7 @@ def _smooth(walk: _Walk, module, x, *args, **kwargs):
 def _normalized(walk: _Walk, module, *args, **kwargs):
     """The weights of units behind it can be scaled as one without any change to the function."""
     walk.reason = walk.reason or f"{_name(module)} is not piecewise linear"
-    raise NotFollowed(
-        f"the units behind {_name(module)} are scale-invariant: enlarging the weights that feed it "
-        "flattens without limit and without changing the function, so the infimum is degenerate"
-    )
+    raise NotFollowed(DEGENERATE.format(_name(module)))
 
 
 def _name(module) -> str:

@@ -17,6 +17,10 @@ from scipy.sparse.csgraph import connected_components
 from flattest.rescaling.balancing import Balance, Coupling, balance
 
 FIXED = 0
+DEGENERATE = (
+    "the units behind {} are scale-invariant: enlarging the weights that feed it flattens without "
+    "limit and without changing the function, so the infimum is degenerate"
+)
 # Entries this small against the whole are rounding errors of either sign.
 _ROUNDING = 1e-12
 

@@ -17,9 +17,11 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from flattest.errors import FlattestError, require_known
+from flattest.problem.checks import check_count
 
 Ascent = Literal["normalized", "unnormalized"]
 ASCENTS: tuple[str, ...] = get_args(Ascent)
+_LEAST_COUNTS = {"epochs": 1, "steps": 1, "batch": 1, "micro_batch": 1, "warmup": 0}
 
 
 class StepChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="step_change"):
@@ -70,9 +72,10 @@ class Phase(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         require_known("ascent", self.ascent, ASCENTS)
         if (self.epochs is None) == (self.steps is None):
             raise FlattestError("A phase's length is given by epochs or by steps, by one of them.")
-        for name in ("epochs", "steps", "batch", "micro_batch"):
-            _require_count(name, getattr(self, name))
-        _require_count("warmup", self.warmup or None)
+        for name, least in _LEAST_COUNTS.items():
+            if (count := getattr(self, name)) is not None:
+                # NumPy's integers cannot be written to a spec.
+                msgspec.structs.force_setattr(self, name, check_count(name, count, least))
         if self.project is not None:
             _require_number("The projection's radius", self.project, ">")
         if self.stop_loss is not None:
@@ -150,8 +153,3 @@ def _require_number(what: str, value: Any, sign: Literal[">", "≥"]) -> None:
     number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     if not (number and (value > 0 or (value == 0 and sign == "≥"))):
         raise FlattestError(f"{what} must be a finite number {sign} 0, not {value!r}.")
-
-
-def _require_count(name: str, value: Any) -> None:
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-        raise FlattestError(f"{name} must be a positive integer, not {value!r}.")

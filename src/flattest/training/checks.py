@@ -14,12 +14,6 @@ from flattest.training.algorithms import Phase
 DTYPES = ("float32", "float64")
 
 
-def checked_seed(seed: int) -> int:
-    if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or seed < 0:
-        raise FlattestError(f"The seed must be a non-negative integer, not {seed!r}.")
-    return int(seed)
-
-
 def check_kinds(model: Model, data: Dataset) -> None:
     if not isinstance(model, Model):
         raise FlattestError(f"A model has init and apply, as MLP and FunctionModel; not {model!r}.")

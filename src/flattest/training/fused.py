@@ -34,7 +34,7 @@ _SETTINGS = frozenset(
         *("label_noise", "replacement", "warmup", "step_change", "project", "stop_loss"),
     }
 )
-_NORMS = {None: common.TWO_LAYER, "sim_ln": common.SIM_LN, "sim_bn": common.SIM_BN}
+NORMS = {None: common.TWO_LAYER, "sim_ln": common.SIM_LN, "sim_bn": common.SIM_BN}
 
 
 def supports(model, loss, phase: Phase) -> str | None:
@@ -45,6 +45,8 @@ def supports(model, loss, phase: Phase) -> str | None:
         return f"The fused engine has no kernel for the activation {model.activation!r}."
     if type(loss) not in _LOSSES:
         return f"The fused engine has no kernel for the loss {type(loss).__name__}."
+    if model.norm not in NORMS:
+        return f"The fused engine has no kernel for the norm {model.norm!r}."
     if model.depth > 3:
         return f"The fused engine trains networks of depth 2 and 3, not {model.depth}."
     for field in msgspec.structs.fields(phase):
@@ -105,7 +107,7 @@ def _layout(model: MLP, phase: Phase, n: int):
     """Single samples have kernels of their own."""
     if phase.steps_per_epoch(n) < n:
         return _flat
-    return _normalized if model.norm == "sim_bn" else _tiled
+    return _normalized if model.normalization.by_neuron else _tiled
 
 
 def _tiled(model: MLP, data, params, *settings):
@@ -212,7 +214,7 @@ def _rows(tiled: np.ndarray, neurons: int) -> np.ndarray:
 
 def _net(model: MLP) -> common.Net:
     kernel, parameter = cast(tuple[str, float], model.sigma.kernel)
-    family = common.THREE_LAYER if model.depth == 3 else _NORMS[model.norm]
+    family = common.THREE_LAYER if model.depth == 3 else NORMS[model.norm]
     return common.Net(
         family, KERNELS[kernel], parameter, float(model.epsilon), bool(model.output_bias)
     )

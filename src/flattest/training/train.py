@@ -12,6 +12,7 @@ from flattest.files import write_tensors
 from flattest.problem.data import Dataset
 from flattest.problem.losses import Loss, loss as resolve_loss
 from flattest.problem.models import Model, Params
+from flattest.problem.randomness import checked_seed
 from flattest.training import checks, engines
 from flattest.training.algorithms import Phase
 from flattest.training.checkpoint import Checkpoints, identity
@@ -52,7 +53,7 @@ def train(
     log, loss = Log() if log is None else log, resolve_loss(loss)
     checks.check_kinds(model, data)
     loss.check_labels(data.y)
-    seed = checks.checked_seed(seed)
+    seed = checked_seed(seed)
     require_known("dtype", dtype, checks.DTYPES)
     phases = checks.checked_phases(phases, data, loss)
     params = model.init(data.d, seed) if params is None else params

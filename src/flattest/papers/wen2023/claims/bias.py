@@ -77,7 +77,7 @@ def equation_1(factor=2.0) -> Verdicts:
         value = dense_trace(model, params, data)
         terms = squared_gradients(model, params, data) + residual * extra
         yield equal(value, factor * terms.mean(), 1e-6, "six architectures at random")
-        if model.norm is None and model.activation == "relu":
+        if model.norm is None and model.sigma.is_relu:
             yield equal(np.abs(extra).max(), 0.0, 1e-6, "Tr ∇²f of a ReLU network")
 
 
