@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from flattest.problem.randomness import checked_seed
 from flattest.training.state import ENGINE_VERSION, SAME_NUMBERS
 
 
@@ -31,7 +32,7 @@ FIELDS = msgspec.json.decode(Path(__file__).with_name("fields.json").read_bytes(
 
 def run_key(task: Any, seed: int, engine: int = ENGINE_VERSION) -> str:
     """The hash of everything that affects a run's result: task, seed and the engine's version."""
-    return digest({"task": task, "seed": seed, "engine": engine})
+    return digest({"task": task, "seed": checked_seed(seed), "engine": engine})
 
 
 def run_keys(task: Any, seed: int) -> dict[str, int]:
