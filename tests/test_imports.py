@@ -19,7 +19,7 @@ LEVELS = [
     {"papers.*.constructions", "papers.*.circle"},
     {"lab", "ledger"},
     {"papers", "studies"},
-    {"report"},
+    {"report", "papers.*.page"},
     {"cli"},
 ]
 
