@@ -1,4 +1,4 @@
-"""The page's server: a store of 2 000 runs of 200 points, 50 readers, a runner that writes.
+"""The page's server: a store of 2 000 runs of 200 points, 50 readers, a run that writes.
 
     python benchmarks/server.py          about two minutes, half of it to make the store
 
@@ -77,7 +77,7 @@ def noisy_curves(rng: np.random.Generator) -> dict[str, np.ndarray]:
 
 
 def write_progress(root: Path, over: Event) -> None:
-    """What a runner does: a run at work reports its progress twice a second."""
+    """What `flattest run` does: a run at work reports its progress twice a second."""
     store, rng = Store.open(root), np.random.default_rng(1)
     key = store.add(experiment("wen2023/fig1a").full.task, 0, "wen2023/fig1a")
     with store.lease(key) as lease:

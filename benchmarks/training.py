@@ -127,7 +127,7 @@ def scan_steps(case: Case) -> Callable[[int], None]:
 
 
 def optax_steps(case: Case) -> Callable[[int], None]:
-    """`optax.contrib.sam`, one jitted call a step."""
+    """`optax.contrib.sam`, one jitted call per step."""
     import optax.contrib
 
     problem, state = problem_of(case)
@@ -187,7 +187,7 @@ def torch_steps(case: Case) -> Callable[[int], None]:
 
 
 def step_times(engines: dict[str, tuple[Callable, int]]) -> dict[str, float]:
-    """Least µs a step over rounds in which the engines take turns, each with its own steps."""
+    """Least µs per step over rounds in which the engines take turns, each with its own steps."""
     for run, steps in engines.values():
         run(steps)
     best = dict.fromkeys(engines, math.inf)
@@ -307,7 +307,7 @@ def train_seed(seed: int) -> None:
 
 
 def two_cores(console: Console) -> None:
-    """Elapsed time of two seeds against one, in processes of their own as the runner has them:
+    """Elapsed time of two seeds against one, in processes of their own as `flattest run` has them:
     meaningful on two quiet cores only."""
 
     def elapsed(seeds):

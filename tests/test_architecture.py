@@ -1,12 +1,16 @@
 """The map of the code is complete, and names what exists."""
 
+import ast
 import re
+
+import pytest
 
 from support.places import ROOT
 
 SOURCE = ROOT / "src" / "flattest"
 MAP = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 GUIDE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
 NAMED = r"`((?:src/flattest/|tests/|docs/)?[a-z_0-9]+(?:/[a-z_0-9]+)*\.(?:pyi?|json|md))`"
 
 
@@ -31,3 +35,18 @@ def test_the_readme_and_the_guide_link_the_map():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert "docs/architecture.md" in readme
     assert "docs/architecture.md" in GUIDE
+
+
+def test_packages_hold_a_docstring_and_nothing_else():
+    found = {p.parent.name for p in SOURCE.rglob("__init__.py") if len(statements(p)) > 1}
+    assert found == {"flattest", "papers"}
+
+
+def statements(path):
+    return ast.parse(path.read_text(encoding="utf-8")).body
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_relative_link_leads_somewhere(page):
+    targets = re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text(encoding="utf-8"))
+    assert not [t for t in targets if "://" not in t and not (page.parent / t).exists()]

@@ -1,4 +1,4 @@
-"""Imports point one way: problem → curvature → … → training → runs → papers → report → cli."""
+"""Imports point one way: problem → rescaling → curvature → … → runs → papers → report → cli."""
 
 import ast
 from fnmatch import fnmatch
@@ -9,10 +9,14 @@ import pytest
 import flattest
 
 SOURCE = Path(flattest.__file__).parent
+HOMES = flattest._HOMES
 LEVELS = [
     {"errors", "files", "machine", "evidence", "palette"},
     {"problem"},
-    {"curvature", "rescaling", "flatness", "stability", "torch"},
+    {"rescaling"},
+    {"curvature"},
+    {"flatness"},
+    {"torch", "stability"},
     {"training"},
     {"experiments"},
     {"runs"},
@@ -37,11 +41,15 @@ def level_of(module: str) -> int:
 
 
 def imported(path: Path) -> set[str]:
-    """The flattest modules that a file imports, wherever the import stands."""
+    """The flattest modules that a file imports, wherever the import stands, the homes of the
+    public names that it uses as `ft.name` included."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.Attribute) and ast.unparse(node.value) == "ft":
+            home = HOMES[node.attr]
+            found.add(f"flattest.{node.attr}" if home == "flattest" else home)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path} imports relatively"
             inside = {f"{node.module}.{alias.name}" for alias in node.names}
@@ -77,8 +85,11 @@ def test_modules_do_not_import_each_other_in_circles():
 
 def test_an_import_from_above_would_be_noticed(tmp_path):
     file = tmp_path / "bad.py"
-    file.write_text("def f():\n    from flattest.training import run\n    import flattest.cli\n")
-    assert imported(file) == {"training.run", "cli"}
+    file.write_text(
+        "import flattest as ft\n"
+        "def f():\n    from flattest.training import run\n    import flattest.cli\n    ft.Store\n"
+    )
+    assert imported(file) == {"training.run", "cli", "runs.store"}
     assert level_of("training.run") > level_of("curvature.operator")
 
 

@@ -369,7 +369,8 @@ def test_an_interruption_says_how_to_go_on(capsys, panels, monkeypatch):
 
 def in_a_shell(line, **environment):
     """The shell's line, where `flattest` is the command line of this source."""
-    command = f"{sys.executable} -c 'import sys; from flattest.cli import main; sys.exit(main())'"
+    main = "import sys; from flattest.cli._dispatch import main; sys.exit(main())"
+    command = f"{sys.executable} -c '{main}'"
     return subprocess.run(
         ["bash", "-c", f'flattest() {{ {command} "$@"; }}; {line}'],
         env=os.environ | {"PYTHONPATH": SOURCE} | environment,

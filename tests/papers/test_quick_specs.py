@@ -25,6 +25,6 @@ def store(tmp_path_factory):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_quick_variant_meets_its_expectations(name, store):
-    (judged,) = run_experiments([experiments()[name]], "quick", store, seeds=1, workers=1)
-    assert judged.missing == 0
-    assert judged.met, [verdict.sentence for verdict in judged.verdicts if not verdict.holds]
+    (assessed,) = run_experiments([experiments()[name]], "quick", store, seeds=1, workers=1)
+    assert assessed.missing == 0
+    assert assessed.met, [verdict.sentence for verdict in assessed.verdicts if not verdict.holds]

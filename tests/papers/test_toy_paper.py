@@ -92,7 +92,7 @@ HALVES = [0.5, 0.25, 0.125, 0.0625]
 # Commands one after the other in one process, which takes seconds to start; what each of them said.
 DRIVER = """
 import contextlib, io, json, sys
-from flattest.cli import main
+from flattest.cli._dispatch import main
 
 if __name__ == "__main__":
     said = []

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import flattest as ft
-from flattest.cli import main
+from flattest.cli._dispatch import main
 from flattest.experiments.expectations import AtMost
 from flattest.experiments.experiment import Experiment, Variant
 from flattest.experiments.registry import experiment

@@ -6,7 +6,3 @@ arguments (tyro reads them) and which returns the exit code: 0 for expectations 
 where none are checked), 1 for not met. A FlattestError becomes one sentence and exit code 2.
 Modules are imported when they are called.
 """
-
-from flattest.cli._dispatch import main
-
-__all__ = ["main"]

@@ -74,7 +74,7 @@ def command(
 def read(
     file: Path, activation: str | None, norm: Literal["sim_ln"] | None, epsilon: float | None
 ) -> tuple[MLP, Params, Loss]:
-    """The architecture, its parameters and their usual loss: the file's own, or as told."""
+    """The architecture, its parameters and their usual loss: the file's own, or as given."""
     if is_network(file):
         if any(option is not None for option in (activation, norm, epsilon)):
             raise FlattestError(

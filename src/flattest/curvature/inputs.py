@@ -24,7 +24,7 @@ def attempt(failure: str, call: Callable, *args: Any) -> Any:
 
 
 def is_named(loss: Any) -> bool:
-    """Whether it is one of flattest's losses; raises for a name that is none of the valid ones."""
+    """Whether it is one of flattest's losses; raises for a name that is not valid."""
     if isinstance(loss, str) and loss not in NAMES:
         raise unknown("loss", loss, NAMES)
     return isinstance(loss, (str, *LOSSES.values())) and loss != "cross_entropy"

@@ -243,5 +243,5 @@ def _check_used(value: torch.Tensor, parameters: dict[str, nn.Parameter]) -> Non
 
 
 def _finite(values: torch.Tensor) -> bool:
-    """No entry is NaN or infinite; the sum tells, unless it overflows."""
+    """No entry is NaN or infinite. A finite sum proves it; an infinite one may have overflowed."""
     return math.isfinite(values.detach().sum().item()) or bool(torch.isfinite(values).all())

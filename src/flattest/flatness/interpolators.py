@@ -84,10 +84,10 @@ def flattest_interpolators(features, y, p, weights=None) -> tuple[Interpolator, 
         raise FlattestError(f"Labels must be a non-empty vector per problem, not {y.shape}.")
     stacks, omegas = _checked_features(features, weights, *y.shape)
     if len(stacks) == 1:
-        shared = _Problem.of(stacks[0], omegas[0], p)
+        shared = _Program.of(stacks[0], omegas[0], p)
         return tuple(shared.solve(label) for label in y)
     return tuple(
-        _Problem.of(phi, omega, p).solve(label)
+        _Program.of(phi, omega, p).solve(label)
         for phi, omega, label in zip(stacks, omegas, y, strict=True)
     )
 
@@ -161,7 +161,7 @@ def _in_unit(x, exponents=0):
 
 
 @dataclass(frozen=True)
-class _Problem:
+class _Program:
     """The program for one feature matrix: Ψ = L Q on the rows `kept`, the others depending."""
 
     rows: _Rows
@@ -187,7 +187,7 @@ class _Problem:
         scale = np.linalg.norm(z)
         if scale == 0:
             # Only a row too close to the kept ones for the factor has a label other than 0.
-            return self._judged(
+            return self._concluded(
                 np.zeros_like(self.rows.columns), np.zeros_like(y), 0.0, 0.0, 1.0, 0
             )
         b, mu, iterations = _least_norm(self.Q, z / scale, self.rows.p)
@@ -234,7 +234,7 @@ class _Problem:
         residual = self._residual(a, y)
         dual = dual * (rows.p * bound / (dual @ y)) if bound > 0 else dual
         dual = np.ldexp(dual, rows.exponents - unit)
-        return self._judged(np.ldexp(a, unit), dual, value, bound, residual, iterations)
+        return self._concluded(np.ldexp(a, unit), dual, value, bound, residual, iterations)
 
     def _residual(self, a, y) -> float:
         """The larger of ‖Φa − y‖ / ‖y‖ in the units given and the worst row's, rounding left out.
@@ -249,7 +249,7 @@ class _Problem:
         by_row = (miss - rounding) / np.maximum(np.abs(y), 1e-4 * np.abs(y).max())
         return float(max(whole / np.linalg.norm(given), by_row.max()))
 
-    def _judged(self, a, dual, value, bound, residual, iterations) -> Interpolator:
+    def _concluded(self, a, dual, value, bound, residual, iterations) -> Interpolator:
         """Optimal where the dual proves it, else ill-conditioned."""
         found = Interpolator(a, dual, value, bound, residual, iterations, "optimal", "certified")
         if bound > 0 and abs(found.gap) <= GAP and residual <= RESIDUAL:

@@ -78,7 +78,7 @@ def search_flattest(
     descends the limit of the trace under W1, b1 → ∞, which changes no output, and scales the result
     up at the end.
     """
-    problem = _Problem(model, data, resolve_loss(loss))
+    problem = _Interpolators(model, data, resolve_loss(loss))
     theta = _interpolator(problem, start)
     start_point, history, status = problem.endpoint(theta), [], "budget"
     stages = smoothing if problem.smooths else (0.0,)
@@ -99,7 +99,7 @@ def interpolate(
     model: MLP, data: Dataset, start: Params | int = 0, loss: "str | Loss" = "mse"
 ) -> Params:
     """An interpolator of `data`, by Gauss–Newton from `start` (parameters, or a seed)."""
-    problem = _Problem(model, data, resolve_loss(loss))
+    problem = _Interpolators(model, data, resolve_loss(loss))
     return problem.numpy(_interpolator(problem, start))
 
 
@@ -117,7 +117,7 @@ def bad_interpolator(
     x, y = data.distribution.sample(generator(seed, "wrong labels"), wrong)
     fresh = ~(x[:, None, :] == data.x[None]).all(-1).any(1)
     poisoned = Dataset(np.vstack([data.x, x[fresh]]), np.concatenate([data.y, -y[fresh]]))
-    problem = _Problem(model, poisoned, resolve_loss(loss), train_x=data.x)
+    problem = _Interpolators(model, poisoned, resolve_loss(loss), train_x=data.x)
     starts = generator(seed, "bad interpolator").integers(2**31, size=_STARTS - 1).tolist()
     for start in [seed, *starts[:-1]]:
         with contextlib.suppress(NoInterpolator):
@@ -129,7 +129,7 @@ class NoInterpolator(FlattestError):
     """Gauss–Newton ended away from the interpolators."""
 
 
-class _Problem:
+class _Interpolators:
     """The functions of θ (as one vector) that the search works with, compiled once."""
 
     def __init__(self, model: MLP, data: Dataset, loss: Loss, train_x: np.ndarray | None = None):
@@ -239,7 +239,7 @@ class _Smoothed(MLP, frozen=True, kw_only=True):
         )
 
 
-def _interpolator(problem: _Problem, start: Params | int):
+def _interpolator(problem: _Interpolators, start: Params | int):
     model, d = problem.model, problem.data.d
     params = model.init(d, int(start)) if isinstance(start, int | np.integer) else start
     model.check(params, d)
@@ -252,7 +252,7 @@ def _interpolator(problem: _Problem, start: Params | int):
     return theta
 
 
-def _retract(problem: _Problem, theta, iterations: int):
+def _retract(problem: _Interpolators, theta, iterations: int):
     """Gauss–Newton towards f(x_i) = target_i, halving a step that does not reduce the error."""
     residual = problem.target - problem.outputs(theta)
     norm = float(jnp.linalg.norm(residual))
@@ -297,7 +297,7 @@ class _Point(NamedTuple):
     carried: jax.Array
 
 
-def _descend(problem: _Problem, theta, tau: float, steps: int):
+def _descend(problem: _Interpolators, theta, tau: float, steps: int):
     """Riemannian conjugate gradients (Polak–Ribière+) with Armijo backtracking."""
     point = problem.move(theta, jnp.zeros_like(theta), 0.0, tau)
     direction, size, stalled = -point.g, 1e-2, 0
@@ -319,7 +319,7 @@ def _descend(problem: _Problem, theta, tau: float, steps: int):
     return point.theta, values, "budget"
 
 
-def _line_search(problem: _Problem, point: _Point, direction, slope: float, size: float, tau):
+def _line_search(problem: _Interpolators, point: _Point, direction, slope: float, size: float, tau):
     """The first point, halving the step size, with a sufficient decrease; None if there is none."""
     for _ in range(40):
         new = problem.move(point.theta, direction, size, tau)

@@ -129,7 +129,7 @@ def read_summaries(path: Path) -> tuple[Summary, ...]:
     found = read_json(path)
     try:
         for verdict in (v for summary in found for v in summary["verdicts"]):
-            # JSON has no infinity, the value of a seed that has no number to judge.
+            # JSON has no infinity, the value of a seed that has no number to assess.
             worst = -math.inf if verdict["relation"] == "≥" else math.inf
             verdict["values"] = [worst if value is None else value for value in verdict["values"]]
             verdict["value"] = worst if verdict["value"] is None else verdict["value"]

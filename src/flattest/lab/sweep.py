@@ -109,13 +109,13 @@ def sweep(
 ) -> Diagram:
     """Run what is not done of the grid, and read the diagram from the store."""
     grid = cells(setup, x, y, seeds)
-    judged = run_experiments(
+    assessed = run_experiments(
         grid.values(), "full", store, None, workers, scheduler, preload=preload
     )
     error = tuple(
         tuple(_error(grid[i, j], store) for j in range(len(x.values))) for i in range(len(y.values))
     )
-    return Diagram(setup.name, x, y, seeds, error, sum(found.missing for found in judged))
+    return Diagram(setup.name, x, y, seeds, error, sum(found.missing for found in assessed))
 
 
 def _error(e: Experiment, store: Store) -> float:

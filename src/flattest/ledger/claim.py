@@ -178,23 +178,23 @@ def claim(
         if id in _REGISTRY:
             raise FlattestError(f"The claim {id!r} is registered twice.")
         status = expected or EXPECTED_OF_READING.get(reading or "", STATUS_WHEN_MET[evidence])
-        judged = _judged(check, of) if of else cast(Check, check)
+        combined = _combined(check, of) if of else cast(Check, check)
         _REGISTRY[id] = Claim(
-            id, statement, source, evidence, judged, status, reading, cost, experiments
+            id, statement, source, evidence, combined, status, reading, cost, experiments
         )
         return check
 
     return register
 
 
-def _judged(
+def _combined(
     check: Callable[..., Any], of: Callable[[Iterable[Verdict]], Verdict]
 ) -> Callable[..., Verdict]:
     @functools.wraps(check)
-    def judged(*found: Any, **constants: float) -> Verdict:
+    def combined(*found: Any, **constants: float) -> Verdict:
         return of(check(*found, **constants))
 
-    return judged
+    return combined
 
 
 def misprint(id: str, *, printed: str, corrected: str, **settings: Any) -> Callable[[C], C]:

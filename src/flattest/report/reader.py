@@ -35,7 +35,7 @@ Panels = dict[tuple[str, VariantName], "Panel"]
 
 
 class VerdictView(msgspec.Struct, frozen=True):
-    """A judged expectation; None where a run it needs is missing or broken."""
+    """An assessed expectation; None where a run it needs is missing or broken."""
 
     met: bool | None
     sentence: str

@@ -120,7 +120,7 @@ class Lease:
     def _change(self, **fields: Any) -> None:
         self.lost = self.lost or not self.index.change(self.key, self.owner, **fields)
         if self.lost:
-            raise LeaseLost(f"The run {self.key} is no longer ours: Another process took it over.")
+            raise LeaseLost(f"The run {self.key} is no longer ours: another process took it over.")
 
     def _show_life(self) -> bool:
         """False if another process has taken the run over."""

@@ -79,7 +79,7 @@ def assess(
 ) -> Assessment:
     """What the runs that are done say of an experiment; none are started.
 
-    An expectation that cannot be judged, such as a comparison with what was not run, is not met.
+    An expectation that cannot be assessed, such as a comparison with what was not run, is not met.
     """
 
     def others(name: str) -> Sequence[Run]:

@@ -15,7 +15,7 @@ def imported(path: Path) -> ModuleType:
     What it prints goes to the error stream: the output may be JSON.
     """
     path = path.absolute()
-    # A name of its own, and its folder last: a json.py there stands in for nobody's json.
+    # A name of its own, and its folder last on the path: a json.py in it replaces no other json.
     spec = importlib.util.spec_from_file_location(f"flattest_user_file:{path.stem}", path)
     if spec is None or spec.loader is None:
         raise FlattestError(f"{path} cannot be imported as a Python file.")

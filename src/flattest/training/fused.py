@@ -218,9 +218,9 @@ def _net(model: MLP) -> common.Net:
     )
 
 
-def _rule(phase: Phase, n: int) -> common.Rule:
+def _rule(phase: Phase, n: int) -> common.StepRule:
     batch = phase.batch or n
-    return common.Rule(
+    return common.StepRule(
         batch=batch,
         micro_batch=phase.micro_batch or batch,
         full=phase.batch is None,

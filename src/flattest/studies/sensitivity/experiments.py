@@ -96,7 +96,7 @@ SETTLES = Found(
 )
 
 
-class Panel(NamedTuple):
+class Baseline(NamedTuple):
     """A figure's setting, what is changed in it, and what was found: mostly, and where else."""
 
     figure: str
@@ -107,8 +107,8 @@ class Panel(NamedTuple):
     found_otherwise: dict[str, Found]
 
 
-PANELS = {
-    "no-bias": Panel(
+BASELINES = {
+    "no-bias": Baseline(
         "Figure 1b, varied",
         NO_BIAS,
         ft.sam(0.01, 0.05, epochs=30_000),
@@ -116,7 +116,7 @@ PANELS = {
         GENERALIZES,
         dict.fromkeys(("first-layer-3", "he", "rho-0.01", "width-1000"), FAILS),
     ),
-    "bias": Panel(
+    "bias": Baseline(
         "Figure 4b, varied",
         BIAS,
         ft.sam(0.01, 0.05, epochs=30_000),
@@ -124,7 +124,7 @@ PANELS = {
         FAILS,
         {"first-layer-0.1": GENERALIZES},
     ),
-    "sim-ln": Panel(
+    "sim-ln": Baseline(
         "Figure 6a, varied",
         SIM_LN_SMALL,
         ft.sam(0.1, 0.1, epochs=30_000),
@@ -136,7 +136,7 @@ PANELS = {
 
 
 def _experiment(name: str, change: str) -> ft.Experiment:
-    panel = PANELS[name]
+    panel = BASELINES[name]
     printed = Training(distribution=ft.Xor(30), n=100, model=panel.model, phases=(panel.phase,))
     full = panel.changes[change](printed)
     quick = _with_phase(epochs=QUICK_EPOCHS)(replace(full, log=ft.Log(points=15)))
@@ -151,5 +151,5 @@ def _experiment(name: str, change: str) -> ft.Experiment:
 
 
 EXPERIMENTS = tuple(
-    _experiment(name, change) for name, panel in PANELS.items() for change in panel.changes
+    _experiment(name, change) for name, panel in BASELINES.items() for change in panel.changes
 )

@@ -7,19 +7,6 @@ losses, the step rule. simd: vectors. univariate: gradient descent of univariate
 All release the GIL and stop at the first step whose output is not finite.
 
 Compiled code is kept on disk. Numba looks at the changes of one file only, so every kernel takes
-`SOURCES`, the fingerprint of all of them, as its last argument: it is part of the kept code's key.
+`SOURCES` (in sources), the fingerprint of all of them, as its last argument: it is part of the
+kept code's key.
 """
-
-import hashlib
-from pathlib import Path
-
-from flattest.training import order
-
-
-def _fingerprint() -> int:
-    files = [Path(order.__file__), *sorted(Path(__file__).parent.glob("*.py"))]
-    digest = hashlib.blake2b(b"".join(file.read_bytes() for file in files), digest_size=7)
-    return int.from_bytes(digest.digest(), "little")
-
-
-SOURCES = _fingerprint()

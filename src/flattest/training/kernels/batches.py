@@ -7,7 +7,6 @@ where there is none. Matrices are inputs × neurons.
 
 import numpy as np
 
-from flattest.training.kernels import SOURCES
 from flattest.training.kernels.common import (
     DIVERGED,
     RUNNING,
@@ -28,6 +27,7 @@ from flattest.training.kernels.common import (
     slope,
 )
 from flattest.training.kernels.simd import out_of_line, own_copies
+from flattest.training.kernels.sources import SOURCES
 from flattest.training.order import fill_order, fill_signs
 
 

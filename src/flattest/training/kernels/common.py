@@ -49,7 +49,7 @@ class Target(NamedTuple):
     smoothing: float
 
 
-class Rule(NamedTuple):
+class StepRule(NamedTuple):
     """A phase in numbers (see `algorithms`); sizes are counts of samples, conditions ±inf."""
 
     batch: int

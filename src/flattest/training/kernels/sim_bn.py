@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flattest.training.kernels import SOURCES
 from flattest.training.kernels.common import (
     DIVERGED,
     LEAKY,
@@ -45,6 +44,7 @@ from flattest.training.kernels.simd import (
     store,
     total,
 )
+from flattest.training.kernels.sources import SOURCES
 from flattest.training.order import fill_order, fill_signs
 
 

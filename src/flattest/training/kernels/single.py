@@ -10,7 +10,6 @@ Weight decay and projection scale W as a whole; the scale is applied in the pass
 
 import numpy as np
 
-from flattest.training.kernels import SOURCES
 from flattest.training.kernels.common import (
     DIVERGED,
     LEAKY,
@@ -46,6 +45,7 @@ from flattest.training.kernels.simd import (
     store,
     sweep_tile,
 )
+from flattest.training.kernels.sources import SOURCES
 from flattest.training.kernels.three_layer import apply_scale, deep_output, deep_step
 from flattest.training.order import fill_order, fill_signs
 

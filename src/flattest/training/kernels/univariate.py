@@ -6,9 +6,9 @@ A neuron's three gradients need only S0 = Σ r_j and S1 = Σ r_j x_j over the sa
 
 import numpy as np
 
-from flattest.training.kernels import SOURCES
 from flattest.training.kernels.common import copy, forced, kernel
 from flattest.training.kernels.simd import own_copies
+from flattest.training.kernels.sources import SOURCES
 
 
 @forced
