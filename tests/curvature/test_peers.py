@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import flattest as ft
-from flattest.curvature.sharpness import hessian
+from flattest.curvature.sharpness import operator_of
 from support import cases
 
 pytestmark = [
@@ -72,7 +72,7 @@ def test_curvlinops_agrees_on_products(architecture, activation):
     operator = curvlinops.HessianLinearOperator(
         network, torch.nn.MSELoss(), list(network.parameters()), [(x, y)]
     )
-    H = hessian(model, params, data)
+    H = operator_of(model, params, data)
     v = np.random.default_rng(0).normal(size=H.size)
     names = list(model.shapes(data.d))
     ours, direction = (H.as_params(a) for a in (H.matvec(v), v))
