@@ -103,7 +103,7 @@ CASES = {
         result(d=[10, 100, 1000], trace=[10, 100, 1000]),
     ),
     "equals a power": (
-        EqualsPower(x="rho", y="norm", exponent=-1, relative=1e-9),
+        EqualsPower(x="rho", y="norm", exponent=-1, tolerance=1e-9),
         result(rho=[0.1, 0.5, 1.0], norm=[10.0, 2.0, 1.0]),
         result(rho=[0.1, 0.5, 1.0], norm=[10.0, 2.0, 0.999]),
     ),

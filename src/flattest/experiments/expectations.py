@@ -263,15 +263,11 @@ class PowerLaw(Expectation, frozen=True, tag="power_law"):
         return abs(float(np.polyfit(np.log(x), np.log(y), 1)[0]) - self.exponent)
 
 
-class EqualsPower(Expectation, frozen=True, tag="equals_power"):
-    """y = x^exponent at every point of every seed, up to `relative`."""
+class EqualsPower(PowerLaw, frozen=True, tag="equals_power"):
+    """y = x^exponent at every point of every seed, up to a relative `tolerance`."""
 
-    x: str
-    y: str
-    exponent: float
-    relative: float
     across_seeds = np.max
-    rule = Rule("the largest relative distance of {y} from {x}^{exponent:g}", "≤", "relative")
+    rule = Rule("the largest relative distance of {y} from {x}^{exponent:g}", "≤", "tolerance")
 
     def value_of(self, run: Run, others: Others) -> float:
         x, y = pair(run, self.x, self.y)

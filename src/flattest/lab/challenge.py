@@ -17,8 +17,6 @@ from flattest.problem.data import AnyDistribution, Dataset
 from flattest.problem.losses import MSE, Loss
 from flattest.problem.models import MLP, Params
 
-COLUMNS = ("start_test_error", "sharpness", "bound", "test_error")
-
 
 class Challenge(Computed, frozen=True, tag="challenge"):
     """One seed's attempt: the network found, as `sharpness`, `bound`, `test_error`, whether it is
@@ -58,7 +56,8 @@ class Challenge(Computed, frozen=True, tag="challenge"):
         }
 
     def columns(self, series: Mapping[str, np.ndarray]) -> Mapping[str, float]:
-        return {name: float(series[name]) for name in COLUMNS}
+        shown = ("start_test_error", "sharpness", "bound", "test_error")
+        return {name: float(series[name]) for name in shown}
 
     def _search(self, data: Dataset, seed: int) -> tuple[Params, dict[str, float]]:
         from flattest.flatness.search import bad_interpolator, search_flattest

@@ -197,7 +197,7 @@ LINKED = (
 )
 # n > d noiseless samples determine a linear function, and 1 = Σ a_j (w_j·u) ≤ ρ‖a‖₁.
 DETERMINED = AtMost(series="population_loss", value=1e-10, at="max")
-INVERSE = EqualsPower(x="correlation", y="norm", exponent=-1, relative=1e-9)
+INVERSE = EqualsPower(x="correlation", y="norm", exponent=-1, tolerance=1e-9)
 # f = 0 has loss 1: no interpolator of the quadratic form does better, whatever its flatness.
 NO_BETTER_THAN_ZERO = AtLeastInEverySeed(series="least_loss", at="min", value=1)
 FADES = AtLeast(series="fall", value=0)
