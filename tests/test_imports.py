@@ -20,7 +20,6 @@ LEVELS = [
     {"training"},
     {"experiments"},
     {"runs"},
-    {"papers.*.constructions", "papers.*.circle"},
     {"lab", "ledger"},
     {"papers", "studies"},
     {"report", "papers.*.page"},

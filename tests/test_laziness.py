@@ -12,6 +12,7 @@ LIGHT = [
     "stability/*.py",
     "flatness/bounds.py",
     "flatness/certification.py",
+    "flatness/constructions.py",
     "flatness/extreme.py",
     "flatness/interpolators.py",
     "rescaling/orbit.py",

@@ -41,6 +41,11 @@ from flattest.flatness.certification import (
     flatness_ratio as flatness_ratio,
     memorizes as memorizes,
 )
+from flattest.flatness.constructions import (
+    Construction as Construction,
+    memorizer as memorizer,
+    sim_ln_memorizer as sim_ln_memorizer,
+)
 from flattest.flatness.interpolators import (
     Interpolator as Interpolator,
     dual_bound as dual_bound,
@@ -66,14 +71,11 @@ from flattest.lab.setup import (
     Setup as Setup,
 )
 from flattest.papers.wen2023.constructions import (
-    Construction as Construction,
     circle_generalizer as circle_generalizer,
     head_generalizer as head_generalizer,
-    memorizer as memorizer,
     no_bias_xor as no_bias_xor,
     sim_bn_optimum as sim_bn_optimum,
     sim_ln_generalizer as sim_ln_generalizer,
-    sim_ln_memorizer as sim_ln_memorizer,
     xor_generalizer as xor_generalizer,
 )
 from flattest.problem.activations import (

@@ -13,6 +13,7 @@ from flattest.experiments.expectations import (
     AtLeastInEverySeed,
     AtMost,
     Ends,
+    EqualsPower,
     Everywhere,
     FirstColumnsDominate,
     PowerLaw,
@@ -100,6 +101,11 @@ CASES = {
         PowerLaw(x="d", y="trace", exponent=0.5, tolerance=0.01),
         result(d=[10, 100, 1000], trace=3 * np.sqrt([10, 100, 1000])),
         result(d=[10, 100, 1000], trace=[10, 100, 1000]),
+    ),
+    "equals a power": (
+        EqualsPower(x="rho", y="norm", exponent=-1, tolerance=1e-9),
+        result(rho=[0.1, 0.5, 1.0], norm=[10.0, 2.0, 1.0]),
+        result(rho=[0.1, 0.5, 1.0], norm=[10.0, 2.0, 0.999]),
     ),
 }
 

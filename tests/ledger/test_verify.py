@@ -17,6 +17,7 @@ from flattest.ledger.claim import get, ledger
 from flattest.ledger.figures import RESULTS, NotRun, basis, committed
 from flattest.ledger.verify import check, verify
 from flattest.runs.store import Store
+from support.places import ROOT
 from support.stores import curves, finished
 
 FIGURES = [entry for entry in ledger() if entry.evidence == "figure"]
@@ -32,12 +33,9 @@ def trained(error):
 
 
 def test_every_figure_rests_on_experiments_and_nothing_else_does():
-    assert len(FIGURES) == 26
-    assert all(entry.experiments for entry in FIGURES)
-    assert {e for entry in ledger() for e in entry.experiments} <= {
-        e.name for entry in FIGURES for e in map(experiment, entry.experiments)
-    }
-    assert not [e for e in ledger() if e.experiments and e not in FIGURES]
+    assert [entry for entry in ledger() if entry.experiments] == FIGURES
+    for name in (name for entry in FIGURES for name in entry.experiments):
+        assert experiment(name).name == name
 
 
 @pytest.mark.parametrize("entry", FIGURES, ids=lambda entry: entry.id)
@@ -50,7 +48,8 @@ def test_a_figure_without_any_run_says_how_to_make_them(entry, monkeypatch):
 
 def test_a_figure_is_read_from_the_store_first_and_at_full_scale_where_there_is_any(store):
     entry = get("wen2023/table-1/no-bias-algorithm")
-    assert "from flattest/papers/wen2023/results.json, commit " in check(entry, store).note
+    results = papers()["wen2023"].folder / RESULTS
+    assert f"from {results}, commit " in check(entry, store).note
     finished(store, "table1/no-bias-algorithm", trained(0.3))
     row = check(entry, store)
     assert (row.status, row.verdict.value) == ("fails", 0.3)
@@ -65,7 +64,14 @@ def test_a_figure_is_read_from_the_store_first_and_at_full_scale_where_there_is_
 def test_a_quick_variant_that_expects_less_is_not_evidence(store):
     """Figure 2's quick panels have a fifth of the dimensions, and show nothing by themselves."""
     finished(store, "vardhan2026/fig2-relu", {"certified": np.ones(8)})
-    assert "from flattest/papers" in str(basis("vardhan2026/fig2-relu", store))
+    assert basis("vardhan2026/fig2-relu", store).place != "the store"
+
+
+def test_committed_results_are_named_by_their_path_from_the_working_directory(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    place = "src/flattest/papers/wen2023/results.json"
+    assert basis("wen2023/fig4b").place.startswith(f"{place}, commit ")
+    assert (ROOT / place).is_file()
 
 
 def test_committed_results_of_an_engine_with_other_numbers_do_not_count(monkeypatch):

@@ -184,4 +184,4 @@ def test_other_processes_find_it_and_its_committed_results_count(toy):
     assert [code for code, _ in (run, summarized, verified)] == [0] * 3
     (figure, _) = json.loads(verified[1])
     assert figure["status"] == "supported (3 seeds)"
-    assert "full, 3 seeds, from flattest/papers/toy2030/results.json" in figure["note"]
+    assert "full, 3 seeds, from papers/toy2030/results.json" in figure["note"]

@@ -263,6 +263,17 @@ class PowerLaw(Expectation, frozen=True, tag="power_law"):
         return abs(float(np.polyfit(np.log(x), np.log(y), 1)[0]) - self.exponent)
 
 
+class EqualsPower(PowerLaw, frozen=True, tag="equals_power"):
+    """y = x^exponent at every point of every seed, up to a relative `tolerance`."""
+
+    across_seeds = np.max
+    rule = Rule("the largest relative distance of {y} from {x}^{exponent:g}", "≤", "tolerance")
+
+    def value_of(self, run: Run, others: Others) -> float:
+        x, y = pair(run, self.x, self.y)
+        return float(np.max(np.abs(y / x**self.exponent - 1)))
+
+
 class FirstColumnsDominate(Expectation, frozen=True, tag="first_columns_dominate"):
     """The first `columns` columns of W1 have norms at least `ratio` times the largest other's.
 
@@ -297,5 +308,6 @@ AnyExpectation = Union[  # noqa: UP007
     Everywhere,
     RankCorrelation,
     PowerLaw,
+    EqualsPower,
     FirstColumnsDominate,
 ]

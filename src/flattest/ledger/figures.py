@@ -6,6 +6,7 @@ then the committed results of a paper, `results.json` in its folder, which is wh
 """
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 from flattest.errors import FlattestError
@@ -62,5 +63,9 @@ def committed() -> Iterator[Basis]:
         for summary in read_summaries(path) if path.is_file() else ():
             known = summary.experiment in experiments()
             if known and summary.engine in (ENGINE_VERSION, *SAME_NUMBERS):
-                place = f"{paper.package.replace('.', '/')}/{RESULTS}, commit {summary.commit[:7]}"
-                yield Basis(summary, place)
+                yield Basis(summary, f"{_from_here(path)}, commit {summary.commit[:7]}")
+
+
+def _from_here(path: Path) -> Path:
+    """The path from the working directory, where it is inside of that."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

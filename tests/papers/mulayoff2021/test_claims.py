@@ -1,5 +1,13 @@
+from math import inf
+
+import msgspec
+import pytest
+
 from flattest.ledger.claim import ledger
+from flattest.ledger.figures import basis
 from flattest.papers.mulayoff2021.claims import lemmas
+from flattest.papers.mulayoff2021.claims.figures import figure_1
+from flattest.papers.mulayoff2021.experiments import FLATTER
 
 
 def test_three_equations_of_the_supplement_are_misprinted():
@@ -11,3 +19,19 @@ def test_theorem_2_leaves_no_room_for_a_smaller_bound(monkeypatch):
     threshold = lemmas.theorem2_threshold
     monkeypatch.setattr(lemmas, "theorem2_threshold", lambda *args: 0.999999 * threshold(*args))
     assert not lemmas.theorem_2_variation().holds
+
+
+@pytest.mark.parametrize(
+    ("ratios", "holds"),
+    [
+        ((0.1, 0.2, 0.3, 0.9, 0.2), True),
+        ((0.1, 0.2, 0.3, inf, 0.2), True),
+        ((0.1, 0.2, 0.3, 1.1, 0.2), False),
+        ((0.1, 0.2, 0.3, inf, inf), False),
+        ((inf, inf), False),
+    ],
+)
+def test_figure_1_speaks_of_every_seed_that_converged_and_most_do(ratios, holds):
+    found = basis("mulayoff2021/figure1").summary
+    flatter = msgspec.structs.replace(found.verdict(FLATTER), values=ratios)
+    assert figure_1(msgspec.structs.replace(found, verdicts=(flatter,))).holds == holds

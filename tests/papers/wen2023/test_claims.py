@@ -66,8 +66,9 @@ def test_a_network_that_is_not_flattest_refutes_no_misprint(monkeypatch):
     assert check(get("wen2023/lemma-a.3/equality-as-printed")).status == "error"
 
 
-def summary(error, train_loss, ratio):
+def summary(error, train_loss, ratio, start=0.5):
     numbers = {"test_error": error, "train_loss": train_loss, "sharpness": ratio, "bound": 1.0}
+    numbers |= {"start_test_error": start}
     columns = {name: Spread(value, value, value) for name, value in numbers.items()}
     words = dict.fromkeys(("experiment", "figure", "statement", "notes", "machine", "commit"), "")
     numbers = {"seeds": 3, "seconds": 1.0, "engine": 2, "statuses": {}, "verdicts": ()}
@@ -104,6 +105,32 @@ def test_only_a_flattest_interpolator_that_fails_shows_that_sam_finds_one(
 ):
     found_to_be(monkeypatch, error, train_loss, ratio)
     assert check(get(f"wen2023/{id}")).status.startswith(status)
+
+
+@pytest.mark.parametrize(
+    ("row", "most"), [("no-bias", 0.01), ("sim-bn", 0.01), ("sim-ln", 0.05)], ids=lambda v: str(v)
+)
+def test_an_algorithm_generalizes_up_to_the_error_of_its_row_only(monkeypatch, row, most):
+    entry = get(f"wen2023/table-1/{row}-algorithm")
+    found_to_be(monkeypatch, most, 0.001, 1.0)
+    assert check(entry).status == "supported (3 seeds)"
+    found_to_be(monkeypatch, most + 1e-4, 0.001, 1.0)
+    assert check(entry).status == "fails"
+
+
+@pytest.mark.parametrize("row", ["no-bias", "sim-bn"])
+def test_searches_count_only_from_bad_starts_and_where_they_end_well(monkeypatch, row):
+    entry = get(f"wen2023/table-1/{row}-flattest")
+    for error, start, status in ((0.0, 0.5, "supported (3 seeds)"), (0.02, 0.5, "fails")):
+        found_to_be(monkeypatch, error, 0.0, 8.0, start)
+        assert check(entry).status == status
+    found_to_be(monkeypatch, 0.0, 0.0, 8.0, 0.1)
+    assert check(entry).status == "error"
+
+
+def test_a_search_that_ends_above_the_infimum_says_nothing_of_near_flattest_networks(monkeypatch):
+    found_to_be(monkeypatch, 0.0, 0.0, 8.02)
+    assert check(get("wen2023/table-1/sim-bn-flattest")).status == "fails"
 
 
 @pytest.mark.parametrize("change", [lambda excess: excess + 1e-3, lambda excess: 0.0])

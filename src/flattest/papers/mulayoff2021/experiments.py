@@ -102,7 +102,7 @@ class Descending(Computed, frozen=True):
             "bound / flattest": largest(series["bound"] / series["flattest"]),
             "flattest / sharpness": largest(series["flattest"] / series["sharpness"]),
             "duality gap": largest(series["flattest"] / series["dual"] - 1),
-            "gap of the top vector": largest(series["top_vector_gap"]),
+            "gap of the top vector": largest(np.abs(series["top_vector_gap"])),
         }
 
 

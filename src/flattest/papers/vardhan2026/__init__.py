@@ -2,4 +2,5 @@
 
 The copy at hand lost its mathematics: formulas were derived again, and orders of magnitude ("≲ up
 to constants and logarithms") are read as fitted exponents.
+The tables of its results are in docs/vardhan2026.md.
 """  # noqa: E501

@@ -20,6 +20,7 @@ from flattest.experiments.expectations import (
     AtLeast,
     AtLeastInEverySeed,
     AtMost,
+    EqualsPower,
     PowerLaw,
     RankCorrelation,
     RisesAfterMinimum,
@@ -196,10 +197,7 @@ LINKED = (
 )
 # n > d noiseless samples determine a linear function, and 1 = Σ a_j (w_j·u) ≤ ρ‖a‖₁.
 DETERMINED = AtMost(series="population_loss", value=1e-10, at="max")
-INVERSE = (
-    AtLeastInEverySeed(series="norm", at="start", value=(1 - 1e-9) / 0.01),
-    PowerLaw(x="correlation", y="norm", exponent=-1, tolerance=0.05),
-)
+INVERSE = EqualsPower(x="correlation", y="norm", exponent=-1, tolerance=1e-9)
 # f = 0 has loss 1: no interpolator of the quadratic form does better, whatever its flatness.
 NO_BETTER_THAN_ZERO = AtLeastInEverySeed(series="least_loss", at="min", value=1)
 FADES = AtLeast(series="fall", value=0)
@@ -278,7 +276,7 @@ FIGURE_4 = (
         "Linear link and activation: all losses are 0, S_min falls like 1/ρ (the paper: is alike).",
         lambda d: ft.SingleIndex(d, link="linear"),
         "linear",
-        (DETERMINED, *INVERSE),
+        (DETERMINED, INVERSE),
         "n = 2d noiseless samples determine the linear function, so the loss is 0 and "
         "‖a‖₁ ≥ 1/ρ: the flatness is not the same for all ρ, it falls like 1/ρ.",
     ),

@@ -1,9 +1,6 @@
 """The explicit networks of wen2023's proofs, with the mistakes in print put right.
 
-Each function returns a `Construction(model, params, certificate)`. The docstrings are the proof
-sketches: t_i is the output that minimizes the loss at y_i (t = y for the squared error, ±γ_p for
-the logistic loss with label smoothing) and x' = (x, 1). Whatever constant a proof fixes is an
-argument whose default is the right one, so that others can be tried.
+They are written as the memorizers of Theorems 4.1 and 5.1 are, in `flatness/constructions.py`.
 
 All of them rest on the condition for equality in Theorem 4.1's bound at depth 2, Equation (4) with
 its missing sign: W2 ⊙ 1[W1' x'_i > 0] = sign(t_i) relu(W1' x'_i)/‖x'_i‖. A neuron that is active on
@@ -11,70 +8,26 @@ training points must take the same value |W2_j| ‖x'_i‖ on all of them; a neu
 none is free.
 """
 
-from typing import NamedTuple
-
 import numpy as np
 
 import flattest as ft
 from flattest.flatness.bounds import targets
-from flattest.flatness.certification import differentiable, is_interpolator
-from flattest.flatness.extreme import Points, distinct, distinct_inputs, separate
+from flattest.flatness.constructions import (
+    SILENCE,
+    Construction,
+    check_resolution,
+    construction,
+    enough_width,
+    extended_norms,
+    memorizer,
+    one_hot_layer,
+    sim_ln_constants,
+    sim_ln_memorizer,
+)
+from flattest.flatness.extreme import Points, distinct
 from flattest.papers.wen2023.circle import bumps_and_plateaus
 from flattest.problem.data import hypercube, require_dataset
 from flattest.problem.losses import Loss
-from flattest.problem.models import Params
-
-RESOLUTION = 1e-5
-SILENCE = 1e-7
-
-
-class Construction(NamedTuple):
-    """A network, its parameters, and the certificate of what they attain."""
-
-    model: ft.MLP
-    params: Params
-    certificate: ft.Verdict
-
-
-def memorizer(
-    data: ft.Dataset,
-    depth: int = 2,
-    width: int | None = None,
-    loss: str | Loss = "mse",
-    r: np.ndarray | None = None,
-    off_diagonal: float = -0.1,
-    silence: float = SILENCE,
-) -> Construction:
-    """Theorem 4.1: a flattest MLP-Bias of any depth that is 0 away from the training points.
-
-    The distinct inputs must be extreme points; w_i separates x_i from the rest by the margin 2ε_i,
-    and on the hypercube from all other vertices, so that f is 0 on every unseen one and the
-    zero-one error is 1 − n/2^d (Proposition 4.1).
-    W1_i = u_i w_i/ε_i and b1_i = u_i (−w_i·x_i + ε_i)/ε_i make the pre-activation of neuron i equal
-    to u_i at x_i and at most −u_i at every other x_j, so the first layer is one-hot. Hidden layers
-    carry 1/r_i on the diagonal and the output layer is sign(t_i)/r_i, so f(x_i) = u_i/r_i^{D−1}
-    = t_i with u_i = |t_i| r_i^{D−1}. With r_i = (‖x'_i‖/|t_i|)^{1/D} each of the D layers has the
-    same squared gradient u_i²/r_i^{2(D−2)} at x_i: equality in AM–GM, hence in the bound.
-
-    Where t_i = 0 the output weight is 0 and the last activation alone costs u_i²; the printed
-    u_i = 1 costs 1. `silence` is u_i there: the cost tends to 0, the bound, while neuron i stays
-    alive, as Definition 4.2 asks.
-
-    Printed, hidden layers are diagonal, which leaves all other units on the kink of the ReLU and f
-    not differentiable; a negative `off_diagonal` moves them off it and changes nothing else.
-    Neurons beyond the inputs have W1 = 0, b1 = −1 and W_D = 0: inactive, off the kink, no gradient.
-    """
-    points, t = distinct_inputs(data, loss)
-    model = ft.MLP(_width(width, len(t)), depth=depth, bias=True)
-    zero = t == 0
-    if r is None:
-        r = np.where(zero, 1.0, (_norms(points.x) / np.where(zero, 1.0, np.abs(t))) ** (1 / depth))
-    u = np.where(zero, silence, np.abs(t) * r ** (depth - 1))
-    hidden = np.full((model.width, model.width), off_diagonal)
-    hidden[np.diag_indices(len(t))] = 1 / r
-    params = _one_hot_layer(points, u, t)
-    params |= {f"W{layer}": hidden for layer in range(2, depth)} | {f"W{depth}": np.sign(t) / r}
-    return _construction("wen2023 Theorem 4.1, memorizer", model, params, data, loss)
 
 
 def xor_generalizer(
@@ -91,9 +44,9 @@ def xor_generalizer(
     """
     t, patterns, signs = _xor(data, loss)
     r = np.sqrt(t * np.sqrt(data.d + 1)) if r is None else r
-    model = ft.MLP(_width(width, 4), bias=True)
+    model = ft.MLP(enough_width(width, 4), bias=True)
     params = {"W1": r * patterns, "b1": np.full(4, -r), "W2": t / r * signs}
-    return _construction("wen2023 Equation (5), generalizer", model, params, data, loss)
+    return construction("wen2023 Equation (5), generalizer", model, params, data, loss)
 
 
 def head_generalizer(
@@ -115,9 +68,9 @@ def head_generalizer(
         raise ft.FlattestError(f"s must lie between 1 and d = {data.d}, not {s!r}.")
     heads, t, norm = _heads(data, s, loss)
     r = np.where(t == 0, SILENCE, np.sqrt(np.abs(t) * norm)) if r is None else r
-    params = _one_hot_layer(heads, r, t) | {"W2": t / r}
-    model = ft.MLP(_width(width, len(t)), bias=True)
-    return _construction("wen2023 Proposition A.1, generalizer", model, params, data, loss)
+    params = one_hot_layer(heads, r, t) | {"W2": t / r}
+    model = ft.MLP(enough_width(width, len(t)), bias=True)
+    return construction("wen2023 Proposition A.1, generalizer", model, params, data, loss)
 
 
 def circle_generalizer(
@@ -156,37 +109,10 @@ def circle_generalizer(
     angles = np.arctan2(heads.x[:, 1], heads.x[:, 0])
     order = np.argsort(angles)
     neurons, parts = bumps_and_plateaus(angles[order], t[order], norm, half_angle, SILENCE)
-    _check_resolution(neurons.rise[: len(parts)], parts)
-    model = ft.MLP(_width(width, len(neurons.W2)), bias=True)
+    check_resolution(neurons.rise[: len(parts)], parts)
+    model = ft.MLP(enough_width(width, len(neurons.W2)), bias=True)
     params = {"W1": neurons.W1, "b1": neurons.b1, "W2": neurons.W2}
-    return _construction("wen2023 Proposition A.2, generalizer", model, params, data, loss)
-
-
-def sim_ln_memorizer(
-    data: ft.Dataset,
-    epsilon: float = 1e-5,
-    width: int | None = None,
-    loss: str | Loss = "mse",
-    r: np.ndarray | None = None,
-    u: np.ndarray | None = None,
-) -> Construction:
-    """Theorem 5.1 and Proposition 5.1: a flattest 2-MLP-Sim-LN, 0 away from the training points.
-
-    The first layer is one-hot as in `memorizer`, with activation u_i at x_i, and W2_i = r_i t_i.
-    With s = ‖x'_i‖ |t_i| (`_sim_ln_constants`):
-    - s > ε/2: u = 2ε > ε, r = 1. Normalized, the layer is the unit vector e_i, whose derivative in
-      W1 is 0, so ‖∇f‖² = ‖e_i‖² = 1;
-    - 0 < s ≤ ε/2: r = √(ε/s), u = ε/r < ε. Then f = W2·e_i u/ε = t and
-      ‖∇f‖² = (r² t² ‖x'‖² + u²)/ε² = 2s/ε ≤ 1;
-    - s = 0: W2_i = 0 and u = ε · 1e-7, which costs u²/ε².
-    Each is Lemma A.12's min(1, 2s/ε). Printed: the first case begins at s > ε, where the second
-    would cost more than 1, and u = 2ε at s = 0, which costs 1 instead of 0.
-    """
-    points, t = distinct_inputs(data, loss)
-    model = ft.MLP(_width(width, len(t)), bias=True, norm="sim_ln", epsilon=epsilon)
-    r, u = _sim_ln_constants(_norms(points.x) * np.abs(t), epsilon, r, u)
-    params = _one_hot_layer(points, u, t) | {"W2": r * t}
-    return _construction("wen2023 Theorem 5.1, Sim-LN memorizer", model, params, data, loss)
+    return construction("wen2023 Proposition A.2, generalizer", model, params, data, loss)
 
 
 def sim_ln_generalizer(
@@ -203,18 +129,10 @@ def sim_ln_generalizer(
     W2 = r (−1)^{i+j} |t|: u = 2ε, r = 1 when √(d+1)|t| > ε/2, as in `sim_ln_memorizer`.
     """
     t, patterns, signs = _xor(data, loss)
-    model = ft.MLP(_width(width, 4), bias=True, norm="sim_ln", epsilon=epsilon)
-    r, u = map(float, _sim_ln_constants(np.sqrt(data.d + 1) * t, epsilon, r, u))
+    model = ft.MLP(enough_width(width, 4), bias=True, norm="sim_ln", epsilon=epsilon)
+    r, u = map(float, sim_ln_constants(np.sqrt(data.d + 1) * t, epsilon, r, u))
     params = {"W1": u * patterns, "b1": np.full(4, -u), "W2": r * t * signs}
-    return _construction("wen2023 Proposition 5.2, Sim-LN generalizer", model, params, data, loss)
-
-
-def _sim_ln_constants(s, epsilon: float, r=None, u=None) -> tuple[np.ndarray, np.ndarray]:
-    """(r, u) of Theorem 5.1 for s = ‖x'‖ |t|, corrected, where they are not given."""
-    large, zero = s > epsilon / 2, s == 0
-    right_r = np.where(large | zero, 1.0, np.sqrt(epsilon / np.where(large | zero, 1.0, s)))
-    right_u = np.where(large, 2 * epsilon, np.where(zero, SILENCE * epsilon, epsilon / right_r))
-    return right_r if r is None else r, right_u if u is None else u
+    return construction("wen2023 Proposition 5.2, Sim-LN generalizer", model, params, data, loss)
 
 
 def sim_bn_optimum(
@@ -237,7 +155,7 @@ def sim_bn_optimum(
     t, patterns, signs = _xor(data, loss)
     if not scale > 0:
         raise ft.FlattestError(f"The scale of W1 must be positive, not {scale!r}.")
-    model = ft.MLP(_width(width, 4), bias=True, norm="sim_bn")
+    model = ft.MLP(enough_width(width, 4), bias=True, norm="sim_bn")
     share = (data.x[:, None, :2] == patterns).all(axis=2).mean(axis=0)
     weight = np.sqrt(t * np.sqrt(share))
     params = {
@@ -246,7 +164,7 @@ def sim_bn_optimum(
         "gamma": weight,
         "W2": signs * weight,
     }
-    return _construction(f"wen2023 Lemma A.1 at scale {scale:g}", model, params, data, loss)
+    return construction(f"wen2023 Lemma A.1 at scale {scale:g}", model, params, data, loss)
 
 
 def no_bias_xor(
@@ -269,7 +187,7 @@ def no_bias_xor(
     t, patterns, signs = _xor(data, loss)
     if not 0 < epsilon < 1:
         raise ft.FlattestError(f"The network of A.2.4 needs 0 < ε < 1, not {epsilon!r}.")
-    model = ft.MLP(_width(width, 4))
+    model = ft.MLP(enough_width(width, 4))
     W1, W2 = patterns * [1 + epsilon, 1 - epsilon], signs * t / (2 - 2 * epsilon)
     h = data.x[:, :2] @ W1.T
     A = (np.maximum(h, 0) ** 2).mean(axis=0)
@@ -281,22 +199,17 @@ def no_bias_xor(
     kappa = float(np.min(ft.loss(loss).curvature(t * data.y, data.y)))
     least = 2 * kappa * float(np.abs(W2) @ np.sqrt(A * B))
     statement = "wen2023 A.2.4, flattest in its rescaling orbit"
-    return _construction(statement, model, params, data, loss, least)
+    return construction(statement, model, params, data, loss, least)
 
 
 def _heads(data: ft.Dataset, s: int, loss: str | Loss) -> tuple[Points, np.ndarray, float]:
     """The distinct heads x[1:s] with their targets, and the common norm ‖x'‖."""
     require_dataset(data)
-    norms = _norms(data.x)
+    norms = extended_norms(data.x)
     if not np.allclose(norms, norms[0], rtol=1e-11, atol=0):
         raise ft.FlattestError("This construction needs inputs that all have the same norm.")
     t = targets(ft.loss(loss), data.y)
     return *distinct(data.x[:, :s], t, f"first {s} coordinates"), norms[0]
-
-
-def _norms(x: np.ndarray) -> np.ndarray:
-    """‖x'_i‖."""
-    return np.sqrt((x**2).sum(axis=1) + 1)
 
 
 def _xor(data: ft.Dataset, loss: str | Loss) -> tuple[float, np.ndarray, np.ndarray]:
@@ -308,55 +221,6 @@ def _xor(data: ft.Dataset, loss: str | Loss) -> tuple[float, np.ndarray, np.ndar
     if not np.array_equal(np.sign(t), data.x[:, 0] * data.x[:, 1]) or np.ptp(np.abs(t)) > 0:
         raise ft.FlattestError("This construction needs labels proportional to x[1]x[2].")
     return float(abs(t[0])), hypercube(2), hypercube(2).prod(axis=1)
-
-
-def _one_hot_layer(points: Points, u: np.ndarray, t: np.ndarray) -> Params:
-    """W1 and b1 with the pre-activations u_i at point i and ≤ −u_i at every other point."""
-    by = separate(*points)
-    _check_resolution(by.margin / _norms(points.x), t)
-    W1 = (2 * u / by.margin)[:, None] * by.w
-    return {"W1": W1, "b1": u - (W1 * points.x).sum(axis=1)}
-
-
-def _check_resolution(margin: np.ndarray, t: np.ndarray) -> None:
-    """A pre-activation is u (1 ± 1e-16/margin), and so is the part t of the output that it makes:
-    refuse what would not interpolate to 1e-10 of the largest target."""
-    needed = RESOLUTION * np.abs(t) / (np.abs(t).max() or 1.0)
-    short = margin < needed
-    if short.any():
-        raise ft.FlattestError(
-            f"An input stands out from the others by a relative margin of {margin[short].min():.1e}"
-            f" only, where float64 needs {needed[short].max():.0e}; remove near-duplicate inputs."
-        )
-
-
-def _width(width: int | None, needed: int) -> int:
-    if width is not None and width < needed:
-        raise ft.FlattestError(f"This construction needs width ≥ {needed}, not {width}.")
-    return width or needed
-
-
-def _padded(model: ft.MLP, params: Params, d: int) -> Params:
-    """Arrays of the model's shapes: weights on inputs beyond the params' own are 0, and further
-    neurons have b1 = −1 and all else 0, so that they are inactive, off the kink, and without
-    gradient (without bias they are 0 altogether)."""
-    full = {}
-    for name, shape in model.shapes(d).items():
-        full[name] = np.full(shape, -1.0 if name == "b1" else 0.0)
-        full[name][tuple(slice(size) for size in params[name].shape)] = params[name]
-    return full
-
-
-def _construction(
-    statement: str, model: ft.MLP, params: Params, data: ft.Dataset, loss, least=None
-) -> Construction:
-    """The network, and its trace against `least`, by default the lower bound for the model."""
-    params = _padded(model, params, data.d)
-    least = ft.lower_bound(model, data, loss).value if least is None else least
-    value = float(ft.trace(model, params, data, loss))
-    feasible = is_interpolator(model, params, data, loss) and differentiable(model, params, data.x)
-    certificate = ft.Verdict(statement, value, least, tolerance=1e-9, feasible=feasible)
-    return Construction(model, params, certificate)
 
 
 # By the names that `flattest construct` takes.

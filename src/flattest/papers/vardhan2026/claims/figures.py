@@ -60,8 +60,13 @@ def figure_2_relu_printed(found: Summary) -> Verdict:
     reading="as corrected",
 )
 def figure_2_relu_corrected(found: Summary, *noisy: Summary) -> Verdict:
-    weakened = (at_most(n.column("flatness ↔ loss").median, 0.8, 0.0, n.experiment) for n in noisy)
-    return provided(_mean(found, FLAT_IS_GOOD, 0.8), *weakened)
+    return provided(_mean(found, FLAT_IS_GOOD, 0.8), *map(_weakened, noisy))
+
+
+def _weakened(noisy: Summary) -> Verdict:
+    """Half of the seeds are at most the median: the mean is at most that of median and maximum."""
+    link = noisy.column("flatness ↔ loss")
+    return at_most((link.median + link.high) / 2, 0.8, 0.0, f"mean in {noisy.experiment}, at most")
 
 
 @figure(
@@ -111,7 +116,11 @@ def figure_4b_printed(found: Summary) -> Verdict:
     reading="as corrected",
 )
 def figure_4b_corrected(found: Summary) -> Verdict:
-    return provided(*(found.verdict(expected) for expected in (*INVERSE, DETERMINED)))
+    distance, losses = found.verdict(INVERSE).value, found.verdict(DETERMINED).values
+    return provided(
+        equal(distance, 0, 1e-9, "largest |ρ‖a‖₁ − 1| over ρ and seeds", seeds=found.seeds),
+        at_most(max(losses), 0, 1e-10, "largest population loss"),
+    )
 
 
 @figure(

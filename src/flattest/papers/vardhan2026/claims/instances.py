@@ -1,7 +1,6 @@
 """Instances and fits that the checks share."""
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -38,12 +37,6 @@ def unit_weights(m: int, d: int, seed: int) -> np.ndarray:
     return W / np.linalg.norm(W, axis=1, keepdims=True)
 
 
-@cache
-def scaling(name: str, sizes: tuple[int, ...], seed: int) -> Mapping[str, np.ndarray]:
-    """The scaling experiment for one seed, which several claims look at."""
-    return Scaling(activation=name, sizes=sizes).compute(seed)
-
-
 def fitted_exponent(
     measure: Callable[[int, int], float], sizes: Sequence[int], seeds: int
 ) -> tuple[float, tuple[float, float]]:
@@ -69,15 +62,9 @@ def power_law(
 
 
 def exponents(
-    name: str, sizes: tuple[int, ...], seeds: int, *series: str
+    name: str, sizes: tuple[int, ...], seeds: int, *columns: str
 ) -> dict[str, tuple[float, tuple[float, float]]]:
-    """For each series of the scaling experiment, the exponent in n: mean and interval."""
-    return {
-        key: mean_interval(
-            [
-                np.polyfit(np.log(sizes), np.log(scaling(name, sizes, seed)[key]), 1)[0]
-                for seed in range(seeds)
-            ]
-        )
-        for key in series
-    }
+    """The exponents in n that the scaling experiment names: mean and interval over seeds."""
+    task = Scaling(activation=name, sizes=sizes)
+    found = [task.columns(task.compute(seed)) for seed in range(seeds)]
+    return {key: mean_interval([row[key] for row in found]) for key in columns}

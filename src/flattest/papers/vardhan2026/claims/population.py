@@ -231,7 +231,7 @@ def lemma_12(factor=1.0) -> Verdict:
 )
 def theorem_3() -> Verdicts:
     for name in ("relu", "quadratic"):
-        ((slope, interval),) = exponents(name, (64, 128, 256), 5, "good_excess_loss").values()
+        ((slope, interval),) = exponents(name, (64, 128, 256), 5, "excess loss, good").values()
         note = f"exponent of the flattest interpolator's excess loss, {name}, noise 0.1/√n"
         yield at_most(slope, -0.5, 0.0, note, seeds=5, interval=interval)
 

@@ -381,18 +381,3 @@ def lemma_a2() -> Verdict:
         equal(min(squares), 4.0, 1e-3, "least ‖γ‖² + ‖W2‖²"),
         at_least(min(squares), 4.0, 1e-9, "least ‖γ‖² + ‖W2‖²"),
     )
-
-
-@claim(
-    "wen2023/table-1/sim-bn-flattest",
-    "With Sim-BN under Condition 1 all near-flattest minimizers generalize (✓): no search finds "
-    "one that does not.",
-    source="Table 1, row 3",
-    evidence="inequality",
-    cost="full",
-)
-def sim_bn_flattest() -> Verdict:
-    near = [result for _, result, _ in searches() if result.end.sharpness < 8.01]
-    note = f"largest zero-one error of {len(near)} networks within 0.01 of the infimum 8"
-    largest = at_most(max(result.end.test_error for result in near), 0.0, 0.0, note)
-    return provided(largest, at_least(len(near), 5, 0.0, "searches that end near the infimum"))

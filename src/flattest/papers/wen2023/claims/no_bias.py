@@ -10,7 +10,7 @@ import flattest as ft
 from flattest.evidence import Verdict, at_least, at_most, equal
 from flattest.flatness.bounds import two_layer_rademacher_bound
 from flattest.flatness.certification import population_error
-from flattest.ledger.claim import Verdicts, assuming, claim, every, misprint, provided, worst
+from flattest.ledger.claim import Verdicts, claim, every, misprint, provided, worst
 from flattest.papers.wen2023.claims.bias import fits
 from flattest.problem.data import hypercube
 from flattest.problem.models import Params
@@ -216,40 +216,3 @@ def theorem_a1() -> Verdict:
     note = f"largest MSE·n/d, d = 6, 12, n/d = 3, 6; exponent of d/n: {slope:.2f}"
     headline = at_most(large, 1.0, 0.0, note, seeds=len(cells))
     return provided(headline, at_least(slope, 1.0, 0.0, "exponent of d/n"))
-
-
-@claim(
-    "wen2023/theorem-3.1/challenge",
-    "No search from an interpolator that was taught wrong labels finds a flat network without bias "
-    "that generalizes badly.",
-    source="Theorem 3.1",
-    evidence="inequality",
-    cost="full",
-)
-@cache
-def challenge() -> Verdict:
-    starts, ends, sharpness = [], [], []
-    for seed in range(4):
-        data, model = ft.Xor(12, distinct=True).draw(60, seed), ft.MLP(60)
-        bad = ft.bad_interpolator(model, data, wrong=60, seed=seed)
-        result = ft.search_flattest(model, data, bad, steps=600)
-        starts.append(result.start.test_error)
-        ends.append(result.end.test_error)
-        sharpness.append(result.end.sharpness / (4 * np.sqrt(12)))
-    note = (
-        f"largest zero-one error where 4 searches end (start ≥ {min(starts):.2f}), at "
-        f"{min(sharpness):.2f}–{max(sharpness):.2f} of the bound 4√d; d = 12, n = 60"
-    )
-    bad_starts = at_least(min(starts), 0.2, 0.0, "zero-one error of the starts")
-    return assuming(at_most(max(ends), 0.01, 0.0, note), bad_starts)
-
-
-@claim(
-    "wen2023/table-1/no-bias-flattest",
-    "Without bias all flattest minimizers generalize (✓): no search finds one that does not.",
-    source="Table 1, row 1",
-    evidence="inequality",
-    cost="full",
-)
-def no_bias_flattest() -> Verdict:
-    return challenge()
