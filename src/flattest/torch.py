@@ -53,8 +53,10 @@ def _of_module(
         return measured(maker, None, *args, **settings)
 
     functools.update_wrapper(of_module, measured, ("__name__", "__qualname__"))
-    said = f"`flattest.{measured.__name__}` of a module; help(flattest.torch) says what it takes."
-    of_module.__doc__ = f"{said}\n\n{inspect.getdoc(measured)}"
+    of_module.__doc__ = (
+        f"`flattest.{measured.__name__}` of a module; help(flattest.torch) says what it takes.\n\n"
+        f"{inspect.getdoc(measured)}"
+    )
     given = inspect.signature(measured)
     function, _, *rest = given.parameters.values()
     module = function.replace(name="module", annotation=nn.Module)

@@ -277,8 +277,10 @@ def sample_loss(loss: Any) -> tuple[Callable, Callable[[np.ndarray, int], Any]]:
         return lambda f, y: -jax.nn.log_softmax(f)[y], _check_classes
     if is_named(loss):
         kind = flattest_loss(loss)
-        value = lambda f, y: kind.value(f, jnp.reshape(y, f.shape)).sum()  # noqa: E731
-        return value, lambda y, _: kind.check_labels(_numbers(y))
+        return (
+            lambda f, y: kind.value(f, jnp.reshape(y, f.shape)).sum(),
+            lambda y, _: kind.check_labels(_numbers(y)),
+        )
     if not callable(loss):
         raise FlattestError(f"A loss is a name or a function of outputs and target, not {loss!r}.")
     return lambda f, y: jnp.reshape(loss(f, y), ()), lambda y, _: _numbers(y)

@@ -99,9 +99,8 @@ class NetworkHessian(Operator):
 
     def closed_form(self):
         """Tr ∇²L by parameter, summed over blocks of points; infinite where it overflows."""
-        n = self.data.n
-        whole = self.model.normalization.by_neuron
-        rows = n if whole else max(1, self.entries_at_once // self.model.width)
+        n, tied = self.data.n, self.model.normalization.by_neuron
+        rows = n if tied else max(1, self.entries_at_once // self.model.width)
         with np.errstate(over="ignore", invalid="ignore"):
             parts = [self._trace(slice(start, start + rows)) for start in range(0, n, rows)]
         sums = {name: sum(part[name] for part in parts) for name in parts[0]}
@@ -148,8 +147,8 @@ class NetworkHessian(Operator):
     def structure(self):
         params, x = self._params, self.data.x[:1]
         found = structure_of(jax.make_jaxpr(self._apply)(params, x), params, x)
-        degenerate = DEGENERATE.format("the normalization")
-        return found if self.model.norm is None else replace(found, units=degenerate)
+        units = found.units if self.model.norm is None else DEGENERATE.format("the normalization")
+        return replace(found, units=units)
 
     @property
     def _params(self) -> dict[str, np.ndarray]:

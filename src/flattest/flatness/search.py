@@ -143,9 +143,8 @@ class _Interpolators:
         self.x = jnp.asarray(data.x)
         shapes = model.shapes(data.d).items()
         self.unflatten = ravel_pytree({name: jnp.zeros(shape) for name, shape in shapes})[1]
-        by_neuron = model.normalization.by_neuron
-        self.smooths = model.sigma.is_relu and not by_neuron
-        self.inflates = model.sigma.homogeneity is not None and by_neuron
+        self.inflates = model.normalization.by_neuron and model.sigma.homogeneity is not None
+        self.smooths = model.sigma.is_relu and not self.inflates
         self.outputs = jax.jit(self._outputs)
         self.jacobian = jax.jit(jax.jacrev(self._outputs))
         self.trace = jax.jit(partial(self._trace, model, None))

@@ -20,6 +20,6 @@ def generator(seed: int, purpose: str, index: int = 0) -> np.random.Generator:
     Streams of different keys are independent, so that a draw depends neither on what was drawn
     before it nor on chunking, workers or resumption.
     """
-    key = f"{checked_seed(seed)}/{purpose}/{int(index)}"
-    digest = hashlib.blake2b(key.encode(), digest_size=16)
+    key = f"{checked_seed(seed)}/{purpose}/{int(index)}".encode()
+    digest = hashlib.blake2b(key, digest_size=16)
     return np.random.Generator(np.random.Philox(key=int.from_bytes(digest.digest(), "little")))
