@@ -15,7 +15,7 @@ from flattest.curvature.mlp import NetworkHessian, row_dots
 class PlainHessian(NetworkHessian):
     """Lists are indexed by hidden layer: position 0 is layer 1."""
 
-    @cached_property
+    @property
     def weights(self) -> list[np.ndarray]:
         return [self.theta["first"], *(self.theta[f"W{l}"] for l in range(2, self.model.depth))]
 
@@ -71,7 +71,7 @@ class PlainHessian(NetworkHessian):
         return squares | {f"W{self.model.depth}": row_dots(self.z[-1], self.z[-1])}
 
     def laplacians(self):
-        if not self.bends:
+        if self.model.sigma.piecewise_linear:
             return {}
         traces = self._curvature_traces()
         laplacians = {

@@ -142,10 +142,12 @@ def activation(name: str) -> Activation:
 
 
 def _find(name: str) -> Activation | None:
+    if name in _FIXED:
+        return _FIXED[name]
     for prefix, family in _FAMILIES.items():
         if name.startswith(prefix):
             return family(name, _parameter(name, name.removeprefix(prefix)))
-    return _FIXED.get(name)
+    return None
 
 
 def register_activation(
