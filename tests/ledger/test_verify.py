@@ -14,7 +14,7 @@ from flattest.experiments.registry import Paper, experiment, papers
 from flattest.lab.summary import read_summaries, summarize
 from flattest.ledger import figures
 from flattest.ledger.claim import get, ledger
-from flattest.ledger.figures import RESULTS, NotRun, basis, committed
+from flattest.ledger.figures import RESULTS, NotRun, basis, committed, telling_variants
 from flattest.ledger.verify import check, verify
 from flattest.runs.store import Store
 from support.places import ROOT
@@ -142,3 +142,8 @@ def test_whoever_stops_listening_leaves_no_process_at_work():
     rows.close()
     assert time.monotonic() - began < 10
     assert multiprocessing.active_children() == before
+
+
+def test_quick_runs_of_which_less_is_expected_stand_in_for_no_full_ones():
+    assert telling_variants(experiment("wen2023/fig2a")) == ("full",)  # 0.02, and 0.05 for quick
+    assert telling_variants(experiment("table1/bias-algorithm")) == ("full", "quick")

@@ -1,6 +1,6 @@
 """What the check of a figure rests on: the summary of an experiment, wherever there is one.
 
-The runs of the store come first, at full scale or, where it expects the same, at the quick one;
+The runs of the store come first, at full scale or, where the same is expected, at the quick one;
 then the committed results of a paper, `results.json` in its folder, which is what
 `flattest summary 'PAPER/*' --full --json` printed. Nothing is trained.
 """
@@ -39,7 +39,7 @@ class Basis(NamedTuple):
 def basis(name: str, store: Store | None = None) -> Basis:
     """The summary of the experiment's runs."""
     e = experiment(name)
-    for variant in _telling(e):
+    for variant in telling_variants(e):
         for summary in summarize([e], variant, store) if store else ():
             return Basis(summary, "the store")
     for found in committed():
@@ -50,10 +50,11 @@ def basis(name: str, store: Store | None = None) -> Basis:
     raise NotRun(f"There are no runs of {name}: {how_to_run(name, 'full')} makes them.")
 
 
-def _telling(e: Experiment) -> tuple[VariantName, ...]:
-    """The variants that show what the full one does: the quick one if it is expected to."""
-    quick, full = ({x.quantity for x in v.expectations} for v in (e.quick, e.full))
-    return ("full", "quick") if full <= quick else ("full",)
+def telling_variants(e: Experiment) -> tuple[VariantName, ...]:
+    """The variants that show what the full one does: the quick one if all is expected of it that
+    is expected of the full one, to the same threshold."""
+    met = all(expectation in e.quick.expectations for expectation in e.full.expectations)
+    return ("full", "quick") if met else ("full",)
 
 
 def committed() -> Iterator[Basis]:

@@ -59,7 +59,7 @@ def _error_at_least(found: Summary, error: float) -> Verdict:
     "wen2023/table-1/sim-bn-algorithm",
     "With Sim-BN 1-SAM generalizes (✓).",
     source="Table 1, row 3; Figure 2a",
-    experiments=("table1/sim-bn-algorithm",),
+    experiments=("wen2023/fig2a",),
 )
 def generalizes(found: Summary) -> Verdict:
     return provided(_error_at_most(found, 0.01), _fitted(found))
