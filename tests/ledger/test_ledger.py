@@ -11,20 +11,32 @@ from support.places import ROOT
 
 PAGE = lines((ROOT / "docs" / "claims.md").read_text(encoding="utf-8"))
 FAST = ledger("*", "fast")
-# Slow, and run by `make test-more`: what takes over a second and a half.
+# Slow, and run by `make test-more`: what takes over a second.
 SLOW = [
     "mulayoff2021/S32",
     "vardhan2026/lemma-2",
     "vardhan2026/lemma-8",
     "vardhan2026/theorem-2",
     "vardhan2026/theorem-3",
+    "wen2023/definition-4.1",
     "wen2023/equation-1",
+    "wen2023/equation-19/as-printed",
+    "wen2023/lemma-a.1",
+    "wen2023/lemma-a.12",
+    "wen2023/lemma-a.13/corrected",
+    "wen2023/lemma-a.3/as-printed",
+    "wen2023/lemma-a.3/corrected",
     "wen2023/proposition-4.1",
+    "wen2023/proposition-4.2",
+    "wen2023/proposition-4.2/width-as-printed",
+    "wen2023/proposition-4.2/width-corrected",
     "wen2023/proposition-5.1",
     "wen2023/proposition-5.2",
+    "wen2023/proposition-a.2/width-n-as-printed",
     "wen2023/proposition-a.2/width-n-corrected",
     "wen2023/theorem-3.2/infimum",
     "wen2023/theorem-4.1",
+    "wen2023/theorem-5.1",
 ]
 STATUSES = [
     pytest.param(entry, marks=[pytest.mark.slow] if entry.id in SLOW else [], id=entry.id)

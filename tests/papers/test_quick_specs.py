@@ -7,9 +7,12 @@ from flattest.runs.run import run_experiments
 from flattest.runs.store import Store
 
 # Table 1's runs are those of `make`, which takes minutes; its logic is tested in lab/test_scenario.
-# Slow, and run by `make test-more`: what takes over four seconds and is like another panel here.
-WEN2023 = ("2", "4b", "5", "6b", "7", "8b", "9b", "10")
-SLOW = ("sensitivity/", "wen2023/printed", *(f"wen2023/fig{panel}" for panel in WEN2023))
+# Slow, and run by `make test-more`: what takes over three seconds and is like another panel here.
+WEN2023 = ("2", "4b", "5", "6b", "7", "8b", "9b", "10", "11a")
+SLOW = (
+    *("sensitivity/", "wen2023/printed", *(f"wen2023/fig{panel}" for panel in WEN2023)),
+    *("vardhan2026/scaling-relu", "vardhan2026/scaling-leaky-relu", "mulayoff2021/init-magnitudes"),
+)
 NAMES = [
     pytest.param(name, marks=[pytest.mark.slow] if name.startswith(SLOW) else [])
     for name in experiments()

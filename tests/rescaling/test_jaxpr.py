@@ -11,7 +11,13 @@ from flattest.rescaling import jaxpr
 from support.functions import NETWORKS, case, dense_hessian, measured, smooth, weights
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+def with_long_ones_slow(name):
+    """Those that take seconds are run by `make test-more`."""
+    marks = [pytest.mark.slow] if name in ("convolutional", "normalized") else []
+    return pytest.param(name, marks=marks)
+
+
+@pytest.mark.parametrize("name", [with_long_ones_slow(name) for name in NETWORKS])
 def test_no_random_rescaling_changes_the_least_trace(name):
     function, params, data, loss = case(name)
     op = function_operator(function, params, data, loss)
@@ -56,7 +62,7 @@ GENERAL = {
 }
 
 
-@pytest.mark.parametrize("name", GENERAL)
+@pytest.mark.parametrize("name", [with_long_ones_slow(name) for name in GENERAL])
 def test_other_functions_take_the_general_route(name):
     function, reason = GENERAL[name]
     W, a = weights((4, 4), (4,))

@@ -171,7 +171,7 @@ def test_the_engine_takes_the_documented_step(name):
 @pytest.mark.parametrize(
     "model",
     [
-        MLP(width=7, bias=True, norm="sim_bn"),
+        pytest.param(MLP(width=7, bias=True, norm="sim_bn"), marks=pytest.mark.slow),
         FunctionModel(
             lambda p, x: jnp.tanh(x @ p["A"]) @ p["c"],
             lambda d, seed: {"A": np.ones((d, 2)) / d, "c": np.array([0.5, -0.2])},

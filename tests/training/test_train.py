@@ -94,6 +94,7 @@ def test_any_log_gives_the_same_bits_in_the_fused_engine(seed, epochs, length):
     assert all((plain.params[name] == cut.params[name]).all() for name in plain.params)
 
 
+@pytest.mark.slow
 def test_what_is_logged_changes_no_bit_in_the_jax_engine():
     phases = [ft.sam(0.05, 0.1, epochs=30, warmup=70), ft.sgd(0.02, epochs=20)]
 
@@ -158,6 +159,7 @@ def test_a_network_of_dead_neurons_has_stagnated_from_the_start():
     assert run.series["active_neurons"].tolist() == [0] * len(run.series["epoch"])
 
 
+@pytest.mark.slow
 def test_sim_bn_that_collapses_to_its_saddle_at_0_has_stagnated():
     # wen2023's Sim-BN from a small γ: SAM's ρ holds it at γ = W2 = 0, where it cannot learn.
     small = ft.MLP(width=20, bias=True, norm="sim_bn", initialization=ft.Init(gamma=0.01))
