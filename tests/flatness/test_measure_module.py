@@ -8,31 +8,27 @@ import numpy as np
 import pytest
 
 import flattest as ft
+from flattest.curvature.diagonal import trace
 from flattest.errors import FlattestError
+from flattest.flatness.assemble import assemble
 from support import cases
-
-pytestmark = [
-    pytest.mark.peer,
-    pytest.mark.filterwarnings("ignore:.*torch.jit.script"),
-    pytest.mark.filterwarnings("ignore:Full backward hook is firing"),
-]
-torch = pytest.importorskip("torch", exc_type=ImportError)
-nn, F = torch.nn, torch.nn.functional
-
-from flattest.curvature.diagonal import trace  # noqa: E402
-from flattest.curvature.modules import module_operator  # noqa: E402
-from flattest.flatness.assemble import assemble  # noqa: E402
-from support.modules import (  # noqa: E402
+from support.modules import (
+    MARKS as pytestmark,  # noqa: F401
     NETWORKS,
+    F,
     Residual,
     case,
     dense_hessian,
     image_case,
     mlp,
+    nn,
     one_thread,  # noqa: F401
+    torch,
     vector_case,
 )
-from support.twins import PLAIN, twin  # noqa: E402
+
+from flattest.curvature.modules import module_operator  # isort: skip
+from support.twins import PLAIN, twin  # isort: skip
 
 
 @pytest.mark.parametrize("name", NETWORKS)

@@ -6,25 +6,20 @@ import numpy as np
 import pytest
 
 import flattest as ft
-
-pytestmark = [
-    pytest.mark.peer,
-    pytest.mark.filterwarnings("ignore:.*torch.jit.script"),
-    pytest.mark.filterwarnings("ignore:Full backward hook is firing"),
-]
-torch = pytest.importorskip("torch", exc_type=ImportError)
-nn, F = torch.nn, torch.nn.functional
-
-from flattest.curvature.modules import module_operator  # noqa: E402
-from flattest.rescaling import modules as rules  # noqa: E402
-from support.modules import (  # noqa: E402
+from support.modules import (
+    MARKS as pytestmark,  # noqa: F401
     NETWORKS,
     case,
     dense_hessian,
     mlp,
+    nn,
     one_thread,  # noqa: F401
+    torch,
     vector_case,
 )
+
+from flattest.curvature.modules import module_operator  # isort: skip
+from flattest.rescaling import modules as rules  # isort: skip
 
 
 def randomly_rescaled(module, factors_of, seed):

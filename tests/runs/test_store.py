@@ -34,12 +34,7 @@ from flattest.runs.store import Store
 from flattest.training.keys import run_key
 from flattest.training.run import Run
 from support.places import SOURCE
-from support.tasks import Square, do_what_is_free
-
-
-class Task(msgspec.Struct, frozen=True, tag="test"):
-    lr: float = 0.01
-    epochs: int = 10
+from support.tasks import Spec, Square, do_what_is_free
 
 
 @pytest.fixture
@@ -48,7 +43,7 @@ def store(tmp_path):
 
 
 def finished(store, seed=0, label="paper/fig1", **results):
-    key = store.add(Task(), seed, label)
+    key = store.add(Spec(), seed, label)
     with store.lease(key) as lease:
         lease.finish(
             Run(**({"series": {"epoch": [0, 1]}, "params": {"W1": np.ones((2, 2))}} | results))
@@ -142,7 +137,7 @@ def test_files_have_the_mode_that_the_umask_allows(tmp_path, mask, mode):
 
 
 def test_a_run_goes_from_pending_through_running_to_finished(store):
-    key = store.add(Task(), 3, "paper/fig1")
+    key = store.add(Spec(), 3, "paper/fig1")
     assert store.run(key).status == "pending"
     with store.lease(key) as lease:
         assert store.run(key).status == "running"
@@ -162,13 +157,13 @@ def test_a_run_goes_from_pending_through_running_to_finished(store):
 
 
 def test_asking_twice_is_asking_once_and_a_done_run_is_not_given_again(store):
-    assert finished(store) == store.add(Task(), 0, "paper/other")
+    assert finished(store) == store.add(Spec(), 0, "paper/other")
     assert len(store.runs()) == 1
-    assert store.lease(run_key(Task(), 0)) is None
+    assert store.lease(run_key(Spec(), 0)) is None
 
 
 def test_the_series_of_a_running_run_can_be_read(store):
-    key = store.add(Task(), 0, "paper/fig1")
+    key = store.add(Spec(), 0, "paper/fig1")
     with store.lease(key) as lease:
         assert store.run(key).series() == {}
         lease.progress(0.5, 10, {"train_loss": [1.0, 0.5]})
@@ -179,7 +174,7 @@ def test_the_series_of_a_running_run_can_be_read(store):
 
 
 def test_checkpoints_are_listed_by_epoch(store):
-    key = store.add(Task(), 0, "paper/fig1")
+    key = store.add(Spec(), 0, "paper/fig1")
     with store.lease(key) as lease:
         for epoch in (100, 5, 20):
             write_tensors(lease.checkpoints / f"{epoch}.safetensors", {"W1": np.full(2, epoch)})
@@ -191,7 +186,7 @@ def test_checkpoints_are_listed_by_epoch(store):
 
 
 def test_an_exception_makes_the_run_failed_with_its_sentence_and_it_is_given_again(store):
-    key = store.add(Task(), 0, "paper/fig1")
+    key = store.add(Spec(), 0, "paper/fig1")
     with pytest.raises(FlattestError), store.lease(key):
         raise FlattestError("The width must be\npositive.")
     run = store.run(key)
@@ -200,7 +195,7 @@ def test_an_exception_makes_the_run_failed_with_its_sentence_and_it_is_given_aga
 
 
 def test_an_interruption_leaves_the_run_to_be_resumed(store):
-    key = store.add(Task(), 0, "paper/fig1")
+    key = store.add(Spec(), 0, "paper/fig1")
 
     def interrupted():
         with store.lease(key) as lease:
@@ -224,7 +219,7 @@ def test_divergence_and_stagnation_are_results(store, status):
 
 
 def test_a_run_cannot_end_with_an_unknown_status(store):
-    key = store.add(Task(), 0, "paper/fig1")
+    key = store.add(Spec(), 0, "paper/fig1")
     with pytest.raises(FlattestError, match="not 'ok'"), store.lease(key) as lease:
         lease.finish(Run(series={}, status="ok"))
 
@@ -325,19 +320,19 @@ def test_asking_again_repairs_a_spec_and_keeps_the_result(store, damage):
     key = finished(store, seed=4)
     damage(store.folder(key) / "spec.json")
     assert store.run(key).status == "broken"
-    store.add(Task(), 4, "paper/fig1")
+    store.add(Spec(), 4, "paper/fig1")
     assert store.run(key).status == "finished"
 
 
 def test_a_stray_folder_is_listed_as_broken_and_can_be_asked_for(store):
-    key = run_key(Task(), 5)
+    key = run_key(Spec(), 5)
     store.folder(key).mkdir()
     assert Store.open(store.root).runs() == []
     (store.folder(key) / "spec.json").write_bytes(b"{")
     (stray,) = Store.open(store.root).runs()
     assert (stray.key, stray.status) == (key, "broken")
     assert Store.open(store.root).find(key[:6]) == stray
-    store.add(Task(), 5, "paper/fig1")
+    store.add(Spec(), 5, "paper/fig1")
     assert [(run.seed, run.status) for run in store.runs()] == [(5, "pending")]
 
 
@@ -353,7 +348,7 @@ def test_a_run_of_a_newer_schema_is_not_overwritten(store):
 
 @pytest.mark.parametrize("way", [Store.open, Store.create])
 def test_a_deleted_index_is_rebuilt_from_the_folders(store, way):
-    keys = {finished(store, seed=0), finished(store, seed=1), store.add(Task(), 2, "paper/fig1")}
+    keys = {finished(store, seed=0), finished(store, seed=1), store.add(Spec(), 2, "paper/fig1")}
     before = {run.key: run for run in store.runs()}
     for file in store.root.glob("index.sqlite*"):
         file.unlink()
@@ -449,12 +444,12 @@ def test_a_store_on_a_read_only_disk_can_be_read(store, monkeypatch):
     locked = Store.open(store.root)
     assert locked.run(key).status == "finished"
     with pytest.raises(FlattestError, match="readonly"):
-        locked.add(Task(), 1, "paper/fig1")
+        locked.add(Spec(), 1, "paper/fig1")
 
 
 def test_a_full_disk_ends_with_a_sentence_and_the_run_is_not_done(store):
     """The limit on file sizes makes the kernel refuse the write, as a full disk does."""
-    key = store.add(Task(), 0, "paper/fig1")
+    key = store.add(Spec(), 0, "paper/fig1")
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
 
     def fill():
@@ -480,7 +475,7 @@ def stop_heart(store, lease):
 
 
 def test_a_run_in_hand_is_not_given_to_another_until_its_heart_stops(store):
-    key = store.add(Task(), 0, "paper/fig1")
+    key = store.add(Spec(), 0, "paper/fig1")
     lease = store.lease(key)
     with lease:
         assert store.lease(key) is None
@@ -495,7 +490,7 @@ def test_a_run_in_hand_is_not_given_to_another_until_its_heart_stops(store):
 
 
 def test_the_loser_of_a_lease_does_not_overwrite_the_winners_record(store):
-    key = store.add(Task(), 0, "paper/fig1")
+    key = store.add(Spec(), 0, "paper/fig1")
     with store.lease(key) as loser:
         stop_heart(store, loser)
         with store.lease(key) as winner:
@@ -507,7 +502,7 @@ def test_the_loser_of_a_lease_does_not_overwrite_the_winners_record(store):
 
 
 def test_a_lease_shows_signs_of_life(store):
-    key = store.add(Task(), 0, "paper/fig1")
+    key = store.add(Spec(), 0, "paper/fig1")
     with store.lease(key, heartbeat=0.01) as lease:
         first = store.index.row(key).heartbeat
         deadline = time.time() + 10
@@ -530,7 +525,7 @@ with lease:
 
 
 def test_a_killed_process_leaves_its_run_interrupted_and_free(store):
-    key = store.add(Task(), 0, "paper/fig1")
+    key = store.add(Spec(), 0, "paper/fig1")
     environment = os.environ | {"PYTHONPATH": SOURCE}
     command = [sys.executable, "-c", KILLED, str(store.root), key]
     assert subprocess.run(command, env=environment, timeout=60).returncode == -9
@@ -545,7 +540,7 @@ def test_a_killed_process_leaves_its_run_interrupted_and_free(store):
 
 def test_the_time_of_a_run_is_that_of_the_work_it_goes_on_from(store):
     """Of an interrupted stretch the part up to its last progress counts, once."""
-    key, start = store.add(Task(), 0, "paper/fig1"), time.time()
+    key, start = store.add(Spec(), 0, "paper/fig1"), time.time()
 
     def interrupted():
         with store.lease(key) as lease:
@@ -565,7 +560,7 @@ def test_the_time_of_a_run_is_that_of_the_work_it_goes_on_from(store):
 
 
 def test_a_broken_run_begins_anew_and_so_does_its_time(store):
-    key = store.add(Task(), 0, "paper/fig1")
+    key = store.add(Spec(), 0, "paper/fig1")
     with store.lease(key) as lease:
         time.sleep(0.3)
         lease.finish(Run(series={"epoch": [0]}))
@@ -577,7 +572,7 @@ def test_a_broken_run_begins_anew_and_so_does_its_time(store):
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, FlattestError])
 def test_who_lost_a_run_does_not_touch_the_result_of_who_took_it_over(store, error):
-    key = store.add(Task(), 0, "paper/fig1")
+    key = store.add(Spec(), 0, "paper/fig1")
 
     def overtaken():
         with store.lease(key) as lease:

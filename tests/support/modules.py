@@ -1,10 +1,18 @@
-"""PyTorch networks with data and a loss, and their dense ∇²L; importing it needs PyTorch."""
+"""PyTorch networks with data and a loss, and their dense ∇²L.
+
+A test module that imports from here is skipped where PyTorch is missing.
+"""
 
 import numpy as np
 import pytest
-import torch
-from torch import nn
-from torch.nn import functional as F
+
+torch = pytest.importorskip("torch", exc_type=ImportError)
+nn, F = torch.nn, torch.nn.functional
+MARKS = [
+    pytest.mark.peer,
+    pytest.mark.filterwarnings("ignore:.*torch.jit.script"),
+    pytest.mark.filterwarnings("ignore:Full backward hook is firing"),
+]
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -6,6 +6,7 @@ import sys
 import time
 from pathlib import Path
 
+import msgspec
 import numpy as np
 from threadpoolctl import threadpool_info
 
@@ -16,6 +17,13 @@ from flattest.files import read_json, write_json
 from flattest.machine import share_of_cores
 from flattest.runs.store import Store
 from flattest.training.run import Run
+
+
+class Spec(msgspec.Struct, frozen=True, tag="test"):
+    """What a run's key is made of, and nothing to execute."""
+
+    lr: float = 0.01
+    epochs: int = 10
 
 
 class Walk(Task, frozen=True, tag="test/walk"):

@@ -23,37 +23,33 @@ from flattest.training.keys import (
     run_keys,
 )
 from flattest.training.state import ENGINE_VERSION, SAME_NUMBERS
-
-
-class Task(msgspec.Struct, frozen=True, tag="test"):
-    lr: float = 0.01
-    epochs: int = 10
+from support.tasks import Spec
 
 
 def test_every_field_the_seed_and_the_engine_change_the_key():
-    found = {run_key(Task(), 0), run_key(Task(), 1), run_key(Task(lr=0.1), 0)}
-    found |= {run_key(Task(epochs=11), 0), run_key(Task(), 0, engine=ENGINE_VERSION + 1)}
+    found = {run_key(Spec(), 0), run_key(Spec(), 1), run_key(Spec(lr=0.1), 0)}
+    found |= {run_key(Spec(epochs=11), 0), run_key(Spec(), 0, engine=ENGINE_VERSION + 1)}
     assert len(found) == 5
-    assert run_key(Task(lr=0.01), 0) in found
+    assert run_key(Spec(lr=0.01), 0) in found
 
 
 def test_a_run_may_have_the_key_of_an_engine_with_the_same_numbers():
     assert ENGINE_VERSION not in SAME_NUMBERS
-    found = run_keys(Task(), 3)
+    found = run_keys(Spec(), 3)
     assert list(found.values()) == [ENGINE_VERSION, *SAME_NUMBERS]
-    assert list(found) == [run_key(Task(), 3, engine) for engine in found.values()]
+    assert list(found) == [run_key(Spec(), 3, engine) for engine in found.values()]
 
 
 @settings(deadline=None)
 @given(st.floats(), st.floats())
 def test_keys_are_equal_where_numbers_are(a, b):
     same = a == b or (math.isnan(a) and math.isnan(b))
-    assert (run_key(Task(lr=a), 0) == run_key(Task(lr=b), 0)) == same
+    assert (run_key(Spec(lr=a), 0) == run_key(Spec(lr=b), 0)) == same
 
 
 def test_a_whole_number_has_one_key_however_it_is_written():
-    assert run_key(Task(lr=1), 0) == run_key(Task(lr=1.0), 0)
-    assert run_key(Task(lr=float("inf")), 0) != run_key(Task(lr=None), 0)
+    assert run_key(Spec(lr=1), 0) == run_key(Spec(lr=1.0), 0)
+    assert run_key(Spec(lr=float("inf")), 0) != run_key(Spec(lr=None), 0)
 
 
 def test_the_order_of_fields_does_not_change_the_key():
