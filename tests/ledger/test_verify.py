@@ -69,9 +69,18 @@ def test_a_quick_variant_that_expects_less_is_not_evidence(store):
 
 def test_committed_results_are_named_by_their_path_from_the_working_directory(monkeypatch):
     monkeypatch.chdir(ROOT)
-    place = "src/flattest/papers/wen2023/results.json"
-    assert basis("wen2023/fig4b").place.startswith(f"{place}, commit ")
-    assert (ROOT / place).is_file()
+    file = "src/flattest/papers/wen2023/results.json"
+    assert f"from {file}, commit " in str(basis("wen2023/fig4b"))
+    assert (ROOT / file).is_file()
+
+
+def test_a_row_says_where_its_runs_were_read(store):
+    entry = get("wen2023/table-1/no-bias-algorithm")
+    committed_at = basis("table1/no-bias-algorithm").summary.commit[:7]
+    assert check(entry, store).place == f"commit {committed_at}"
+    finished(store, "table1/no-bias-algorithm", trained(0.0))
+    assert check(entry, store).place == "the store"
+    assert check(get("wen2023/table-1/bias-flattest"), store).place == ""
 
 
 def test_committed_results_of_an_engine_with_other_numbers_do_not_count(monkeypatch):

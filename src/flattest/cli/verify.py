@@ -130,9 +130,11 @@ def table(rows: list[LedgerRow]) -> Table:
             row.id,
             row.status if row.as_expected else f"[red]{row.status}[/]",
             *map(escape, cells(row.verdict)),
+            row.place,
         )
         for row in rows
     )
-    wrong = sum(not row.as_expected for row in rows)
-    caption = f"{len(rows)} claims, {wrong} not as expected"
-    return listing(("", names, "status", "value", "bound", "tolerance"), shown, caption)
+    caption = f"{len(rows)} claims, {sum(not row.as_expected for row in rows)} not as expected"
+    return listing(
+        ("", names, "status", "value", "bound", "tolerance", "read from"), shown, caption
+    )

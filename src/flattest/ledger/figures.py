@@ -26,14 +26,18 @@ class NotRun(FlattestError):
 
 
 class Basis(NamedTuple):
-    """A summary, and where it is from."""
+    """A summary, and the file of committed results that it is from; None where it is the store."""
 
     summary: Summary
-    place: str
+    file: Path | None = None
+
+    @property
+    def place(self) -> str:
+        return f"commit {self.summary.commit[:7]}" if self.file else "the store"
 
     def __str__(self) -> str:
-        s = self.summary
-        return f"{s.experiment} {s.variant}, {seeds_in_words(s.seeds)}, from {self.place}"
+        s, file = self.summary, f"{self.file}, " if self.file else ""
+        return f"{s.experiment} {s.variant}, {seeds_in_words(s.seeds)}, from {file}{self.place}"
 
 
 def basis(name: str, store: Store | None = None) -> Basis:
@@ -41,7 +45,7 @@ def basis(name: str, store: Store | None = None) -> Basis:
     e = experiment(name)
     for variant in telling_variants(e):
         for summary in summarize([e], variant, store) if store else ():
-            return Basis(summary, "the store")
+            return Basis(summary)
     for found in committed():
         s = found.summary
         # Panels that train the same network share their runs, whichever of them was summarized.
@@ -53,18 +57,18 @@ def basis(name: str, store: Store | None = None) -> Basis:
 def telling_variants(e: Experiment) -> tuple[VariantName, ...]:
     """The variants that show what the full one does: the quick one if all is expected of it that
     is expected of the full one, to the same threshold."""
-    met = all(expectation in e.quick.expectations for expectation in e.full.expectations)
-    return ("full", "quick") if met else ("full",)
+    alike = all(expectation in e.quick.expectations for expectation in e.full.expectations)
+    return ("full", "quick") if alike else ("full",)
 
 
 def committed() -> Iterator[Basis]:
     """The summaries in the papers' folders whose runs an engine with the same numbers made."""
+    engines = (ENGINE_VERSION, *SAME_NUMBERS)
     for paper in papers().values():
         path = paper.folder / RESULTS
         for summary in read_summaries(path) if path.is_file() else ():
-            known = summary.experiment in experiments()
-            if known and summary.engine in (ENGINE_VERSION, *SAME_NUMBERS):
-                yield Basis(summary, f"{_from_here(path)}, commit {summary.commit[:7]}")
+            if summary.experiment in experiments() and summary.engine in engines:
+                yield Basis(summary, _from_here(path))
 
 
 def _from_here(path: Path) -> Path:

@@ -16,7 +16,11 @@ from flattest.runs.store import Store
 
 
 class LedgerRow(msgspec.Struct, frozen=True):
-    """One row of the ledger: the claim, the verdict of its check and the status that follows."""
+    """One row of the ledger: the claim, the verdict of its check and the status that follows.
+
+    `place` is where a figure's runs were read, a store or a commit's results; "" for a claim that
+    was computed.
+    """
 
     id: str
     statement: str
@@ -28,6 +32,7 @@ class LedgerRow(msgspec.Struct, frozen=True):
     as_expected: bool
     verdict: Verdict | None = None
     note: str = ""
+    place: str = ""
 
 
 def check(entry: Claim, store: Store | None = None, **constants: float) -> LedgerRow:
@@ -43,8 +48,13 @@ def check(entry: Claim, store: Store | None = None, **constants: float) -> Ledge
         return _row(entry, "not run", None, str(missing))
     except Exception as error:
         return _row(entry, "error", None, f"{type(error).__name__}: {error}")
-    said = [verdict.statement] if verdict and verdict.statement else []
-    return _row(entry, _status(entry, verdict), verdict, "; ".join([*said, *map(str, rests_on)]))
+    return _row(
+        entry,
+        _status(entry, verdict),
+        verdict,
+        "; ".join(filter(None, [verdict.statement if verdict else "", *map(str, rests_on)])),
+        ", ".join(dict.fromkeys(found.place for found in rests_on)),
+    )
 
 
 def verify(
@@ -84,7 +94,9 @@ def _check_all(ids: list[str], root: Path | None) -> list[LedgerRow]:
     return [check(get(id), store) for id in ids]
 
 
-def _row(entry: Claim, status: str, verdict: Verdict | None, note: str) -> LedgerRow:
+def _row(
+    entry: Claim, status: str, verdict: Verdict | None, note: str, place: str = ""
+) -> LedgerRow:
     return LedgerRow(
         entry.id,
         entry.statement,
@@ -96,6 +108,7 @@ def _row(entry: Claim, status: str, verdict: Verdict | None, note: str) -> Ledge
         status.split(" (")[0] == entry.expected,
         verdict,
         note,
+        place,
     )
 
 
