@@ -565,9 +565,10 @@ def test_a_broken_run_begins_anew_and_so_does_its_time(store):
         time.sleep(0.3)
         lease.finish(Run(series={"epoch": [0]}))
     (store.folder(key) / "series.npz").unlink()
+    again = time.time()
     with store.lease(key) as lease:
         lease.finish(Run(series={"epoch": [0]}))
-    assert store.run(key).seconds < 0.3
+    assert store.run(key).seconds <= time.time() - again
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, FlattestError])
