@@ -82,6 +82,17 @@ def test_units_that_cannot_be_rescaled_leave_the_trace_as_it_is():
     assert found.notes == ("no unit can be rescaled without changing the function",)
 
 
+@pytest.mark.parametrize("name", ["relu^2", "relu^1.5", "quadratic"])
+def test_powers_have_rescalings_that_are_not_followed_and_no_least_trace(name):
+    """W1 → β W1, W2 → W2/β^c keeps f: `flattest_rescaling` is flatter than the network."""
+    model, data = ft.MLP(1, activation=name), ft.Dataset(np.ones((1, 1)), np.ones(1))
+    params = {"W1": np.array([[2.0]]), "W2": 1 / model.sigma.value(np.array([2.0]))}
+    found = ft.measure(model, params, data)
+    assert ft.flattest_rescaling(model, params, data).value < 0.9 * found.trace
+    assert found.least is None
+    assert found.notes[0].startswith("no least trace: it")
+
+
 def skipping(p, x):
     return (jax.nn.relu(x @ p["W"]) + x) @ p["a"]
 

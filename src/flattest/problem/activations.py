@@ -144,10 +144,8 @@ def activation(name: str) -> Activation:
 def _find(name: str) -> Activation | None:
     if name in _FIXED:
         return _FIXED[name]
-    for prefix, family in _FAMILIES.items():
-        if name.startswith(prefix):
-            return family(name, _parameter(name, name.removeprefix(prefix)))
-    return None
+    found = [prefix for prefix in _FAMILIES if name.startswith(prefix)]
+    return _FAMILIES[found[0]](name, _parameter(name, name[len(found[0]) :])) if found else None
 
 
 def register_activation(

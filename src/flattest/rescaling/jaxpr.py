@@ -315,6 +315,9 @@ def _smooth(walk: _Walk, equation, shape, value, *rest):
     walk.reason = walk.reason or f"{equation.primitive.name} is not piecewise linear"
     if not all(_is_constant(v) for v in rest):
         raise NotFollowed(f"its operation {equation.primitive.name} takes two of its values")
+    # W → βW may be undone by β^c after a power c, which units do not follow.
+    if equation.primitive.name in ("sqrt", "rsqrt", "cbrt", "square", "integer_pow", "pow"):
+        raise NotFollowed(f"its operation {equation.primitive.name} may scale with a power")
     return walk.pinned(walk.hidden(value))
 
 
