@@ -23,7 +23,7 @@ LEVELS = [
     {"papers.*.constructions", "papers.*.circle"},
     {"lab", "ledger"},
     {"papers", "studies"},
-    {"report"},
+    {"report", "papers.*.page"},
     {"cli"},
 ]
 
@@ -91,6 +91,12 @@ def test_an_import_from_above_would_be_noticed(tmp_path):
     )
     assert imported(file) == {"training.run", "cli", "runs.store"}
     assert level_of("training.run") > level_of("curvature.operator")
+
+
+def test_arrays_are_read_and_written_in_one_place():
+    words = ("import safetensors", "from safetensors", "np.load(", "np.save")
+    found = {own(p) for p in FILES if any(word in p.read_text() for word in words)}
+    assert found == {"files"}
 
 
 def test_there_is_no_utils():

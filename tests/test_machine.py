@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from flattest.machine import interrupts_held_back, one_thread_each
+from flattest.machine import available_cores, interrupts_held_back, one_thread_each, share_of_cores
 
 
 @pytest.fixture(autouse=True)
@@ -69,11 +69,14 @@ def test_processes_started_in_the_block_do_not_hear_it():
 
 def test_processes_have_one_thread_each_and_the_environment_is_as_before(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
-    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    for name in ("OPENBLAS_NUM_THREADS", "FLATTEST_CORES"):
+        monkeypatch.delenv(name, raising=False)
     with one_thread_each():
         assert os.environ["OMP_NUM_THREADS"] == os.environ["OPENBLAS_NUM_THREADS"] == "1"
+        assert share_of_cores() == 1
     assert os.environ["OMP_NUM_THREADS"] == "7"
     assert "OPENBLAS_NUM_THREADS" not in os.environ
+    assert share_of_cores() == available_cores()
 
 
 def test_a_module_for_later_is_imported_when_it_is_used():

@@ -52,11 +52,11 @@ class Verdict(msgspec.Struct, frozen=True):
         """The verdict of seeds for people: value, range over seeds, and what was expected."""
         if math.isnan(self.value):
             return self.statement
-        count = len(self.values)
-        spread = f" [{min(self.values):.4g}, {max(self.values):.4g}]" if count > 1 else ""
+        several = len(self.values) > 1
+        spread = f" [{min(self.values):.4g}, {max(self.values):.4g}]" if several else ""
         return (
             f"{self.statement} is {self.value:.4g}{spread} over "
-            f"{count} seed{'' if count == 1 else 's'}; expected {self.relation} {self.bound:.4g}."
+            f"{seeds_in_words(len(self.values))}; expected {self.relation} {self.bound:.4g}."
         )
 
     def __str__(self) -> str:
@@ -65,6 +65,11 @@ class Verdict(msgspec.Struct, frozen=True):
             f"{self.statement}: {self.value:.12g} against {self.bound:.12g} "
             f"(gap {self.gap:.2e}, tolerance {self.tolerance:.0e}) {verdict}"
         )
+
+
+def seeds_in_words(count: int) -> str:
+    """The count with its noun."""
+    return f"{count} seed{'' if count == 1 else 's'}"
 
 
 def mean_interval(values: Sequence[float]) -> tuple[float, tuple[float, float]]:

@@ -26,7 +26,6 @@ class StoreError(FlattestError):
 Arrays = dict[str, np.ndarray]
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
-ANOTHER_STORE = "another folder with --store"
 
 
 def write_bytes(path: Path, data: bytes) -> None:
@@ -61,7 +60,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def unwritable(path: Path, error: OSError, place: str = "another place") -> StoreError:
-    """`place` says what else the user may choose, with the option where it is known."""
+    """`place` says what else the user may choose."""
     remedy = "free some space" if error.errno in FULL else "see that its folder can be written"
     return StoreError(
         f"Cannot write {path}: {error.strerror or error}; {remedy}, or choose {place}."
@@ -81,8 +80,13 @@ def write_series(path: Path, series: Mapping[str, Any]) -> None:
 
 def write_tensors(path: Path, tensors: Mapping[str, Any], **metadata: str) -> None:
     """Named arrays of any dtype as safetensors, with strings of metadata."""
+    write_bytes(path, tensor_bytes(tensors, **metadata))
+
+
+def tensor_bytes(tensors: Mapping[str, Any], **metadata: str) -> bytes:
+    """What `write_tensors` writes."""
     arrays = {name: np.array(value, order="C") for name, value in tensors.items()}
-    write_bytes(path, save_safetensors(arrays, metadata=metadata or None))
+    return save_safetensors(arrays, metadata=metadata or None)
 
 
 def float64(name: str, value: Any) -> np.ndarray:
@@ -101,10 +105,8 @@ def read_json(path: Path, type: Any = Any) -> Any:
 
 def read_series(path: Path) -> Arrays:
     try:
-        # Opened here, because NumPy leaves a truncated archive open.
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
-    except Exception as error:  # NumPy raises many kinds for a file that is damaged.
+        return _npz(path)[0]
+    except Exception as error:
         raise unreadable(path, error) from error
 
 
@@ -112,11 +114,8 @@ def read_arrays(path: Path | str, *names: str) -> Arrays:
     """The arrays of a user's .npz, all or those named; pickled contents are refused."""
     present(path)
     try:
-        # Opened here, because NumPy leaves a broken file open.
-        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
-            held = archive.files
-            found = {name: archive[name] for name in names or held if name in held}
-    except Exception as error:  # NumPy raises many kinds for a file that is not an .npz.
+        found, held = _npz(Path(path), *names)
+    except Exception as error:
         raise FlattestError(
             f"{path} cannot be read as an .npz of arrays; it is damaged, pickled or something else."
         ) from error
@@ -124,6 +123,17 @@ def read_arrays(path: Path | str, *names: str) -> Arrays:
         wanted, holds = " and ".join(names), ", ".join(held) or "none"
         raise FlattestError(f"{path} must hold arrays named {wanted}; it has {holds}.")
     return found
+
+
+def _npz(path: Path, *names: str) -> tuple[Arrays, list[str]]:
+    """Its arrays, all or those named that it has, and the names of all it has.
+
+    NumPy raises many kinds of errors for a file that is damaged or something else.
+    """
+    # Opened here, because NumPy leaves a broken file open.
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+        held = archive.files
+        return {name: archive[name] for name in names or held if name in held}, held
 
 
 def present(path: Path | str) -> None:
@@ -134,11 +144,22 @@ def present(path: Path | str) -> None:
         raise FlattestError(f"There is no file {path}.")
 
 
-def read_tensors(path: Path) -> Arrays:
+def read_tensors(path: Path) -> tuple[Arrays, dict[str, str]]:
+    """The arrays that `write_tensors` wrote, and the metadata."""
     try:
-        return load_safetensors(path.read_bytes())
+        return tensors_of(path.read_bytes())
     except (OSError, SafetensorError) as error:
         raise unreadable(path, error) from error
+
+
+def tensors_of(data: bytes) -> tuple[Arrays, dict[str, str]]:
+    """Arrays, sorted by name, and metadata of what `tensor_bytes` returned."""
+    try:
+        found = load_safetensors(data)
+    except KeyError as error:
+        raise SafetensorError(f"NumPy has no type {error}") from None
+    header = msgspec.json.decode(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    return {name: found[name] for name in sorted(found)}, header.get("__metadata__", {})
 
 
 def check_size(path: Path, size: int) -> None:

@@ -10,13 +10,16 @@ from contextlib import contextmanager
 from multiprocessing import resource_tracker
 from typing import Any
 
-_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+from flattest.errors import FlattestError
+
+SHARE = "FLATTEST_CORES"
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", SHARE)
 
 
 @contextmanager
 def one_thread_each() -> Iterator[None]:
-    """Processes started within have one BLAS thread: the processes already share out the cores,
-    and threads that wait for each other cost a small product fifty times its work."""
+    """Processes started within have one thread: the processes already share out the cores, and
+    BLAS threads that wait for each other cost a small product fifty times its work."""
     before = {name: os.environ.get(name) for name in _THREADS}
     os.environ.update(dict.fromkeys(_THREADS, "1"))
     try:
@@ -76,3 +79,15 @@ def available_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def share_of_cores() -> int:
+    """The cores for this process alone: who starts several says so in their environment."""
+    return int(os.environ.get(SHARE) or available_cores())
+
+
+def processes(workers: int | None, jobs: int) -> int:
+    """How many processes do so many jobs: as many as are asked for, by default one per core."""
+    if workers is not None and workers < 1:
+        raise FlattestError(f"The number of workers must be at least 1, not {workers}.")
+    return min(workers or share_of_cores(), jobs)

@@ -1,10 +1,8 @@
 """Okabe and Ito's palette, which colour-blind readers can tell apart, and the ink of texts."""
 
-BLACK = "#000000"
 ORANGE = "#E69F00"
 SKY = "#56B4E9"
 GREEN = "#009E73"
-YELLOW = "#F0E442"
 BLUE = "#0072B2"
 RED = "#D55E00"  # vermillion
 PURPLE = "#CC79A7"

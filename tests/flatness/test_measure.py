@@ -1,13 +1,10 @@
-"""Measuring JAX functions: exact, invariant under rescaling, each by the route its jaxpr allows."""
+"""Measuring JAX functions and networks of our own: exact, each by its route."""
 
 import json
-from functools import cache
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.flatten_util import ravel_pytree
 
 import flattest as ft
 from flattest.curvature.diagonal import trace
@@ -15,88 +12,8 @@ from flattest.curvature.functions import function_operator
 from flattest.curvature.sharpness import hessian
 from flattest.errors import FlattestError
 from flattest.flatness.assemble import assemble
-from flattest.rescaling import jaxpr
 from support import cases, reference
-
-RNG = np.random.default_rng(0)
-
-
-def weights(*shapes):
-    rng = np.random.default_rng(1)
-    return [rng.normal(size=shape) * 0.7 for shape in shapes]
-
-
-def residual(p, x):
-    """A residual sum, a bias in every layer, two outputs, parameters in nested trees."""
-    h = jax.nn.relu(x @ p["first"]["w"] + p["first"]["b"])
-    out = jax.nn.leaky_relu(h @ p["up"], 0.1) @ p["down"] + p["shift"]
-    return jax.nn.relu(h + out) @ p["last"]
-
-
-def residual_params():
-    w, b, up, down, shift, last = weights((4, 5), (5,), (5, 3), (3, 5), (5,), (5, 2))
-    return {"first": {"w": w, "b": b}, "up": up, "down": down, "shift": shift, "last": last}
-
-
-def convolutional(p, x):
-    """Convolution in groups, a per-channel gain, both poolings, a flatten; channels come last."""
-    h = jax.lax.conv_general_dilated(
-        x, p["c1"], (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
-    )
-    h = jnp.maximum(h * p["gain"] + p["b1"], 0)
-    h = jax.lax.reduce_window(h, 0.0, jax.lax.add, (1, 2, 2, 1), (1, 2, 2, 1), "VALID") / 4
-    h = jax.lax.conv_general_dilated(
-        h,
-        p["c2"],
-        (1, 1),
-        "VALID",
-        dimension_numbers=("NHWC", "HWIO", "NHWC"),
-        feature_group_count=2,
-    )
-    h = jnp.where(h > 0, h, 0.1 * h)
-    h = jax.lax.reduce_window(h, -jnp.inf, jax.lax.max, (1, 1, 2, 1), (1, 1, 1, 1), "VALID")
-    return h.reshape(len(h), -1) @ p["out"]
-
-
-def convolutional_params():
-    c1, gain, b1, c2, out = weights((2, 2, 1, 2), (2,), (2,), (1, 2, 1, 4), (8, 3))
-    return {"c1": c1, "gain": gain, "b1": b1, "c2": c2, "out": out}
-
-
-NETWORKS = {
-    "residual": (residual, residual_params, (7, 4), RNG.normal(size=(7, 2)), "mse"),
-    "convolutional": (
-        convolutional,
-        convolutional_params,
-        (6, 4, 6, 1),
-        RNG.integers(0, 3, 6),
-        "cross_entropy",
-    ),
-}
-
-
-def case(name):
-    function, params, shape, y, loss = NETWORKS[name]
-    return function, params(), (np.random.default_rng(2).normal(size=shape), y), loss
-
-
-@cache
-def measured(name):
-    return ft.measure(*case(name))
-
-
-def dense_hessian(function, params, data, loss):
-    """∇²L by forward over reverse differentiation."""
-    theta, unravel = ravel_pytree(params)
-    x, y = map(jnp.asarray, data)
-
-    def value(v):
-        f = function(unravel(v), x)
-        if loss == "cross_entropy":
-            return -jnp.mean(jax.nn.log_softmax(f)[jnp.arange(len(y)), y])
-        return jnp.mean(((f - y.reshape(f.shape)) ** 2).reshape(len(y), -1).sum(1))
-
-    return np.asarray(jax.jit(jax.hessian(value))(theta))
+from support.functions import NETWORKS, case, dense_hessian, measured, smooth, weights
 
 
 @pytest.mark.parametrize(
@@ -118,24 +35,6 @@ def test_trace_and_top_eigenvalue_are_those_of_the_dense_hessian(name):
     assert found.least / found.least_lower_bound - 1 < 1e-9
     before, after = (function(p, data[0]) for p in (params, found.rescaled))
     assert np.abs(before - after).max() < 1e-10
-
-
-@pytest.mark.parametrize("name", NETWORKS)
-def test_no_random_rescaling_changes_the_least_trace(name):
-    function, params, data, loss = case(name)
-    op = function_operator(function, params, data, loss)
-    units = op.structure.units
-    component = units.components()
-    beta = np.exp(np.random.default_rng(3).normal(size=component.max() + 1))
-    beta[0] = 1
-    leaves, tree = jax.tree.flatten(params)
-    ends = [units.ends[name] for name in op.leaves]
-    factors = [beta[component[e.target]] / beta[component[e.source]] for e in ends]
-    other = jax.tree.unflatten(tree, [a * b for a, b in zip(leaves, factors, strict=True)])
-    assert np.allclose(function(other, data[0]), function(params, data[0]), rtol=0, atol=1e-10)
-    one, two = measured(name), ft.measure(function, other, data, loss)
-    assert two.trace != pytest.approx(one.trace, rel=0.01)
-    assert two.least == pytest.approx(one.least, rel=1e-8)
 
 
 @pytest.mark.parametrize(
@@ -223,107 +122,6 @@ def test_targets_of_0_are_interpolated_by_outputs_of_exactly_0():
     assert ft.measure(model, dead | {"b_out": np.array(1e-12)}, data).bound is None
 
 
-def tied(p, x):
-    return jax.nn.relu(jax.nn.relu(x @ p["W"]) @ p["W"]) @ p["a"]
-
-
-def smooth(p, x):
-    return jnp.tanh(x @ p["W"]) @ p["a"]
-
-
-def normalized(p, x):
-    h = x @ p["W"]
-    h = (h - h.mean(1, keepdims=True)) / jnp.sqrt(h.var(1, keepdims=True) + 1e-5)
-    return jax.nn.relu(h) @ p["a"]
-
-
-def squared(p, x):
-    return (x @ p["W"]) ** 2 @ p["a"]
-
-
-def attention(p, x):
-    return jax.nn.softmax(x @ p["W"]) @ p["a"]
-
-
-GENERAL = {
-    "tied": (tied, "W is used more than once"),
-    "smooth": (smooth, "tanh is not piecewise linear"),
-    "normalized": (normalized, "square is not piecewise linear"),
-    "squared": (squared, "is not piecewise linear"),
-    "softmax": (attention, "because"),
-}
-
-
-@pytest.mark.parametrize("name", GENERAL)
-def test_other_functions_take_the_general_route(name):
-    function, reason = GENERAL[name]
-    W, a = weights((4, 4), (4,))
-    data = np.random.default_rng(4).normal(size=(5, 4)), np.zeros(5)
-    found = ft.measure(function, {"W": W, "a": a}, data)
-    H = dense_hessian(function, {"W": W, "a": a}, data, "mse")
-    assert found.method.startswith("exact: all columns")
-    assert reason in found.method
-    assert found.trace == pytest.approx(np.trace(H), rel=1e-9)
-
-
-def test_units_that_cannot_be_rescaled_leave_the_trace_as_it_is():
-    W, a = weights((4, 4), (4,))
-    found = ft.measure(smooth, {"W": W, "a": a}, (np.eye(4), np.zeros(4)))
-    assert found.least == pytest.approx(found.trace, rel=1e-12)
-    assert np.array_equal(found.rescaled["W"], W)
-    assert found.notes == ("no unit can be rescaled without changing the function",)
-
-
-def skipping(p, x):
-    return (jax.nn.relu(x @ p["W"]) + x) @ p["a"]
-
-
-def skipping_case():
-    W, a = weights((4, 4), (4,))
-    x, y = np.random.default_rng(4).normal(size=(5, 4)), np.ones(5)
-    x[0] = 0
-    return {"W": W, "a": a}, x, y
-
-
-def test_a_first_sample_of_zeros_invents_no_rescaling():
-    params, x, y = skipping_case()
-    first = ft.measure(skipping, params, (x, y))
-    last = ft.measure(skipping, params, (x[::-1], y))
-    assert first.least == pytest.approx(last.least, rel=1e-12)
-    assert first.least == pytest.approx(first.trace, rel=1e-12)
-    assert first.notes == last.notes == ("no unit can be rescaled without changing the function",)
-
-
-def test_rescalings_that_change_the_outputs_are_not_reported(monkeypatch):
-    monkeypatch.setattr(jaxpr, "_is_zero", lambda constant: True)
-    params, x, y = skipping_case()
-    found = ft.measure(skipping, params, (x, y))
-    assert found.least is None
-    assert found.rescaled is None
-    assert any("change its outputs" in note for note in found.notes)
-
-
-def test_outputs_that_cancel_to_0_have_a_least_trace_all_the_same():
-    W, a = weights((4, 3), (3,))
-    twice = {"W": np.hstack([W, 3 * W]), "a": np.concatenate([a, -a / 3])}
-    data = np.random.default_rng(4).normal(size=(5, 4)), np.ones(5)
-    found = ft.measure(lambda p, x: jax.nn.relu(x @ p["W"]) @ p["a"], twice, data)
-    assert np.abs(jax.nn.relu(data[0] @ twice["W"]) @ twice["a"]).max() < 1e-15
-    assert found.least < found.trace
-
-
-def test_gates_without_common_weights_are_still_exact():
-    def gated(p, x):
-        return (x @ p["V"]) * jax.nn.relu(x @ p["W"]) @ p["a"]
-
-    V, W, a = weights((4, 3), (4, 3), (3,))
-    data = np.random.default_rng(4).normal(size=(5, 4)), np.ones(5)
-    found = ft.measure(gated, {"V": V, "W": W, "a": a}, data)
-    assert found.method.startswith("exact: Gauss–Newton")
-    H = dense_hessian(gated, {"V": V, "W": W, "a": a}, data, "mse")
-    assert found.trace == pytest.approx(np.trace(H), rel=1e-9)
-
-
 def test_a_large_function_off_the_exact_route_is_estimated_with_its_error():
     W, a = weights((4, 4), (4,))
     data = np.random.default_rng(4).normal(size=(5, 4)), np.zeros(5)
@@ -359,7 +157,11 @@ def test_the_result_prints_as_a_table_and_is_json():
 
 
 X, Y = np.arange(12.0).reshape(3, 4), np.zeros(3)
+
+
 LINEAR = {"w": np.ones(4)}
+
+
 BAD = {
     "integers": (LINEAR, (X.astype(int), Y), "mse", "give them as floating point"),
     "empty": (LINEAR, [], "mse", "data are empty"),

@@ -1,4 +1,4 @@
-"""Measuring PyTorch modules: exact, invariant under rescaling, and without harm to the module."""
+"""Measuring PyTorch modules: exact, and without harm to the module."""
 
 import copy
 import json
@@ -19,139 +19,20 @@ pytestmark = [
 torch = pytest.importorskip("torch", exc_type=ImportError)
 nn, F = torch.nn, torch.nn.functional
 
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """At these sizes threads only wait for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 from flattest.curvature.diagonal import trace  # noqa: E402
 from flattest.curvature.modules import module_operator  # noqa: E402
 from flattest.flatness.assemble import assemble  # noqa: E402
-from flattest.rescaling import modules as rules  # noqa: E402
+from support.modules import (  # noqa: E402
+    NETWORKS,
+    Residual,
+    case,
+    dense_hessian,
+    image_case,
+    mlp,
+    one_thread,  # noqa: F401
+    vector_case,
+)
 from support.twins import PLAIN, twin  # noqa: E402
-
-
-class Residual(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.first, self.last = nn.Linear(4, 6), nn.Linear(6, 2)
-        self.up, self.down = nn.Linear(6, 5), nn.Linear(5, 6)
-
-    def forward(self, x):
-        h = F.relu(self.first(x))
-        out = self.down(F.leaky_relu(self.up(h), 0.1))
-        out += h
-        return self.last(torch.relu(out))
-
-
-class Convolutional(nn.Module):
-    """Groups, strides, batch norm, both kinds of pooling, in-place activations, a flatten."""
-
-    def __init__(self):
-        super().__init__()
-        self.c1, self.norm = nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4)
-        self.c2 = nn.Conv2d(4, 6, 2, groups=2, stride=(2, 1))
-        self.last = nn.Linear(24, 3)
-        with torch.no_grad():
-            self.norm.running_mean.normal_()
-            self.norm.running_var.uniform_(0.5, 2)
-            self.norm.weight.normal_()
-
-    def forward(self, x):
-        h = F.avg_pool2d(F.relu(self.norm(self.c1(x)), inplace=True), 2)
-        h = F.max_pool2d(self.c2(h).relu_(), (1, 2), stride=1)
-        return self.last(h.view(h.size(0), -1))
-
-
-def mlp(*widths, activation=nn.ReLU):
-    layers = [
-        part
-        for a, b in zip(widths[:-1], widths[1:], strict=True)
-        for part in (nn.Linear(a, b), activation())
-    ]
-    return nn.Sequential(*layers[:-1])
-
-
-def one_activation():
-    """ReLU6 is not homogeneous: no unit before it can be rescaled."""
-    bounded = nn.ReLU6()
-    module = mlp(4, 5, 5, 5, 1)
-    module[3] = module[5] = bounded
-    with torch.no_grad():
-        for p in module.parameters():
-            p *= 5
-    return module
-
-
-def image_case(n=10):
-    return Convolutional().eval(), torch.randn(n, 1, 8, 8), torch.randint(0, 3, (n,))
-
-
-def vector_case(module, outputs=1, n=12):
-    return module, torch.randn(n, 4), torch.randn(n, outputs)
-
-
-NETWORKS = {
-    "4-layer": lambda: (*vector_case(mlp(4, 6, 6, 5, 1)), nn.MSELoss()),
-    "residual": lambda: (*vector_case(Residual(), 2), nn.MSELoss()),
-    "convolutional": lambda: (*image_case(), nn.CrossEntropyLoss(label_smoothing=0.1)),
-    "sequence": lambda: (
-        nn.Sequential(nn.Conv1d(2, 4, 3, padding="same", padding_mode="circular", dilation=2))
-        .append(nn.ReLU(inplace=True))
-        .append(nn.AdaptiveAvgPool1d(3))
-        .append(nn.Linear(3, 2, bias=True))
-        .append(nn.Flatten())
-        .append(nn.Linear(8, 2)),
-        torch.randn(7, 2, 9),
-        torch.rand(7, 2),
-        nn.BCEWithLogitsLoss(),
-    ),
-    "one activation for all": lambda: (*vector_case(one_activation()), nn.MSELoss()),
-    "soft labels": lambda: (
-        *vector_case(mlp(4, 5, 3))[:2],
-        torch.rand(12, 3),
-        nn.CrossEntropyLoss(label_smoothing=0.1),
-    ),
-}
-
-
-def case(name, networks=NETWORKS):
-    torch.manual_seed(0)
-    module, x, y, loss = networks[name]()
-    return module.double(), x.double(), y.double() if y.is_floating_point() else y, loss
-
-
-def dense_hessian(module, x, y, loss) -> np.ndarray:
-    """∇²L by differentiating twice in reverse, parameters in the module's order."""
-    theta = dict(module.named_parameters())
-    sizes = [p.numel() for p in theta.values()]
-
-    def value(v):
-        parts = zip(theta.items(), torch.split(v, sizes), strict=True)
-        tree = {name: part.reshape(p.shape) for (name, p), part in parts}
-        return loss(torch.func.functional_call(module, tree, (x,)), y)
-
-    start = torch.cat([p.detach().reshape(-1) for p in theta.values()])
-    return torch.autograd.functional.hessian(value, start).numpy()
-
-
-def randomly_rescaled(module, factors_of, seed):
-    """An equivalent module: every unit scaled at random, by way of the structure found."""
-    rng = np.random.default_rng(seed)
-    component = factors_of.components()
-    beta = np.exp(rng.normal(size=component.max() + 1))
-    beta[0] = 1
-    other = copy.deepcopy(module)
-    with torch.no_grad():
-        for name, p in other.named_parameters():
-            ends = factors_of.ends[name]
-            p *= torch.tensor(beta[component[ends.target]] / beta[component[ends.source]])
-    return other
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -165,41 +46,6 @@ def test_trace_and_top_eigenvalue_are_those_of_the_dense_hessian(name):
     sizes = np.cumsum([p.numel() for p in module.parameters()])[:-1]
     blocks = [part.sum() for part in np.split(np.diagonal(H), sizes)]
     assert [layer.trace for layer in found.layers.values()] == pytest.approx(blocks, rel=1e-9)
-
-
-@pytest.mark.parametrize("name", NETWORKS)
-def test_the_rescaled_module_is_the_same_function_at_the_least_trace(name):
-    module, x, y, loss = case(name)
-    found = ft.torch.measure(module, (x, y), loss)
-    assert found.least <= found.trace
-    assert found.least / found.least_lower_bound - 1 < 1e-9
-    assert torch.allclose(found.rescaled(x), module(x), rtol=0, atol=1e-10)
-    reached = np.trace(dense_hessian(found.rescaled, x, y, loss))
-    assert reached == pytest.approx(found.least, rel=1e-9)
-    assert sum(layer.least for layer in found.layers.values()) == pytest.approx(found.least)
-
-
-@pytest.mark.parametrize("name", NETWORKS)
-def test_no_random_rescaling_changes_the_least_trace(name):
-    module, x, y, loss = case(name)
-    other = randomly_rescaled(module, module_operator(module, (x, y), loss).structure.units, seed=1)
-    assert torch.allclose(other(x), module(x), rtol=0, atol=1e-10)
-    one, two = (ft.torch.measure(m, (x, y), loss) for m in (module, other))
-    assert two.trace != pytest.approx(one.trace, rel=0.01)
-    assert two.least == pytest.approx(one.least, rel=1e-8)
-
-
-@pytest.mark.parametrize("factor", [1e-10, 1e10])
-def test_no_large_rescaling_drowns_the_least_trace_in_rounding_errors(factor):
-    module, x, y, loss = case("4-layer")
-    other = copy.deepcopy(module)
-    with torch.no_grad():
-        for p in other[0].parameters():
-            p *= factor
-        other[2].weight /= factor
-    one, two = (ft.torch.measure(m, (x, y), loss) for m in (module, other))
-    assert two.trace > 1e15 * one.trace
-    assert two.least == pytest.approx(one.least, rel=1e-9)
 
 
 @pytest.mark.parametrize("loss", ["mse", "half_mse", "logistic"])
@@ -277,112 +123,6 @@ def test_curvlinops_agrees_on_products():
     assert p.matvec(v) == pytest.approx(theirs, rel=1e-9)
 
 
-class Tied(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.first, self.shared, self.last = nn.Linear(4, 5), nn.Linear(5, 5), nn.Linear(5, 1)
-
-    def forward(self, x):
-        h = torch.relu(self.shared(torch.relu(self.first(x))))
-        return self.last(torch.relu(self.shared(h)))
-
-
-class Branching(nn.Module):
-    """Its graph cannot be traced."""
-
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(4, 1)
-
-    def forward(self, x):
-        return self.layer(x) if x.shape[1] > 3 else 2 * self.layer(x)
-
-
-class Gated(nn.Module):
-    """A product of two values: piecewise polynomial, not piecewise linear."""
-
-    def __init__(self):
-        super().__init__()
-        self.one, self.two = nn.Linear(4, 3), nn.Linear(4, 1)
-
-    def forward(self, x):
-        return (self.one(x) * self.two(x)).sum(1, keepdim=True)
-
-
-class Halved(nn.Module):
-    """A known operation with an unusual argument."""
-
-    def __init__(self):
-        super().__init__()
-        self.one, self.two = nn.Linear(4, 3), nn.Linear(3, 1)
-
-    def forward(self, x):
-        return self.two(torch.div(torch.relu(self.one(x)), 2, rounding_mode=None))
-
-
-class Shared(nn.Module):
-    """Two layers that hold one matrix."""
-
-    def __init__(self):
-        super().__init__()
-        self.one, self.two, self.last = (nn.Linear(4, 4, bias=False) for _ in range(3))
-        self.two.weight = self.one.weight
-
-    def forward(self, x):
-        return self.last(torch.relu(self.two(torch.relu(self.one(x))))).sum(1, keepdim=True)
-
-
-GENERAL = {
-    "tied": (Tied, "shared.weight is used more than once"),
-    "shared": (Shared, "one.weight is used more than once"),
-    "branching": (Branching, "cannot be traced"),
-    "halved": (Halved, "operation div has arguments that are not known"),
-    "gated": (Gated, "multiplies two of its values"),
-    "smooth": (lambda: mlp(4, 5, 1, activation=nn.Tanh), "Tanh is not piecewise linear"),
-    "normalized": (
-        lambda: nn.Sequential(nn.Linear(4, 5), nn.LayerNorm(5), nn.ReLU(), nn.Linear(5, 1)),
-        "LayerNorm is not piecewise linear",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", GENERAL)
-def test_other_networks_take_the_general_route(name):
-    build, reason = GENERAL[name]
-    torch.manual_seed(0)
-    module, x, y = vector_case(build().double())
-    x, y = x.double(), y.double()
-    found = ft.torch.measure(module, (x, y), nn.MSELoss())
-    H = dense_hessian(module, x, y, nn.MSELoss())
-    assert reason in found.method
-    assert found.trace == pytest.approx(np.trace(H), rel=1e-9)
-    assert found.top_eigenvalue == pytest.approx(np.linalg.eigvalsh(H)[-1], rel=1e-7)
-
-
-def test_the_gauss_newton_trace_would_be_wrong_for_a_tied_weight():
-    torch.manual_seed(0)
-    module, x, y = vector_case(Tied().double())
-    H = dense_hessian(module, x.double(), y.double(), nn.MSELoss())
-    J = torch.autograd.functional.jacobian(
-        lambda *p: torch.func.functional_call(
-            module, dict(zip(dict(module.named_parameters()), p, strict=True)), (x.double(),)
-        )[:, 0],
-        tuple(module.parameters()),
-    )
-    gauss_newton = 2 * sum(float((j**2).sum()) for j in J) / len(x)
-    assert abs(gauss_newton / np.trace(H) - 1) > 1e-3
-
-
-def test_units_behind_a_normalization_have_no_least_trace():
-    torch.manual_seed(0)
-    build, _ = GENERAL["normalized"]
-    module, x, y = vector_case(build().double())
-    found = ft.torch.measure(module, (x.double(), y.double()))
-    assert found.least is None
-    assert found.rescaled is None
-    assert any("scale-invariant" in note and "degenerate" in note for note in found.notes)
-
-
 def test_a_large_network_off_the_exact_route_is_estimated_with_its_error():
     torch.manual_seed(0)
     module, x, y = vector_case(mlp(4, 5, 1, activation=nn.Tanh).double())
@@ -393,47 +133,6 @@ def test_a_large_network_off_the_exact_route_is_estimated_with_its_error():
     assert 0 < found.stderr <= 0.02 * abs(found.trace)
     assert abs(found.trace - truth) < 4 * found.stderr
     assert any("only estimated" in note for note in found.notes)
-
-
-def test_rescalings_that_change_the_outputs_are_not_reported(monkeypatch):
-    """A layer whose rule in the table is wrong: tanh is not homogeneous."""
-    monkeypatch.setitem(rules.MODULES, nn.Tanh, rules.MODULES[nn.ReLU])
-    torch.manual_seed(0)
-    module, x, y = vector_case(mlp(4, 5, 1, activation=nn.Tanh).double())
-    found = ft.torch.measure(module, (x.double(), y.double()))
-    assert found.least is None
-    assert found.rescaled is None
-    assert any("change its outputs" in note for note in found.notes)
-
-
-class Gain(nn.Module):
-    """A layer of one's own: a weight for each unit."""
-
-    def __init__(self):
-        super().__init__()
-        self.gain = nn.Parameter(torch.randn(5))
-
-    def forward(self, x):
-        return x * self.gain
-
-
-def test_a_layer_with_parameters_is_entered_in_one_table_only(monkeypatch):
-    def rule(walk, module, x):
-        target = walk.units.new(5)
-        walk.weigh(module.gain, target, walk.channels(x, -1))
-        return torch.from_numpy(target).expand(x.shape)
-
-    torch.manual_seed(0)
-    layers = nn.Linear(4, 5), nn.ReLU(), Gain(), nn.Linear(5, 1)
-    module, x, y = vector_case(nn.Sequential(*layers).double())
-    x, y = x.double(), y.double()
-    assert "2.gain" in ft.torch.trace(module, (x, y)).route
-    monkeypatch.setitem(rules.MODULES, Gain, rule)
-    found = ft.torch.measure(module, (x, y), nn.MSELoss())
-    assert found.method.startswith("exact: Gauss–Newton")
-    exact = np.trace(dense_hessian(module, x, y, nn.MSELoss()))
-    assert found.trace == pytest.approx(exact, rel=1e-9)
-    assert found.least < found.trace
 
 
 def test_a_dead_module_is_measured_and_has_no_eigenvalues():
@@ -599,6 +298,8 @@ def test_a_module_that_cannot_be_measured_is_refused_in_one_sentence(name):
 
 
 X, Y = np.arange(12.0).reshape(3, 4), np.zeros((3, 1))
+
+
 BAD_DATA = {
     "integers": ((X.astype(int), Y), "mse", "torch.int64; give them as floating point"),
     "empty loader": ([], "mse", "data are empty"),
@@ -633,15 +334,6 @@ def test_data_that_cannot_be_used_are_refused_in_one_sentence(name):
     with pytest.raises(FlattestError, match=sentence):
         ft.torch.measure(module, data, loss)
     assert_unharmed(module, before)
-
-
-def test_dead_units_make_the_least_trace_an_infimum():
-    module = mlp(4, 2, 1)
-    with torch.no_grad():
-        module[2].weight[0, 0] = 0
-        module[0].bias[:] = 5
-    found = ft.torch.measure(module, (torch.randn(9, 4) / 4, torch.zeros(9, 1)))
-    assert any("approached, not attained" in note for note in found.notes)
 
 
 def test_without_torch_the_sentence_names_the_extra(monkeypatch):

@@ -21,7 +21,6 @@ from flattest.lab.scenario import (
 )
 from flattest.lab.setup import Setup
 from flattest.runs.store import Store
-from flattest.studies.table1.experiments import ARCHITECTURES
 from flattest.training.run import Run
 from support.places import ROOT
 
@@ -243,11 +242,3 @@ def test_a_distribution_of_ones_own_is_refused_with_the_valid_ones():
 
     with pytest.raises(FlattestError, match="cannot be this Mine; valid are: Ball, Circle, "):
         Setup(name="a", distribution=Mine(), n=20, model=ft.MLP(30), algorithm=PHASES)
-
-
-def test_table_1_asks_the_same_at_both_scales():
-    for each in ARCHITECTURES.values():
-        assert each.quick.name == each.full.name
-        assert each.quick.distribution == each.full.distribution
-        assert each.quick.challenge == each.full.challenge
-        assert msgspec.structs.replace(each.quick.model, width=500) == each.full.model

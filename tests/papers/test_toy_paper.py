@@ -5,11 +5,13 @@ import gzip
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 
 import pytest
 
+CHROMIUM = shutil.which("chromium")
 FILES = {
     "__init__.py": '"""Doe: A Toy Paper, 2030"""\n',
     "experiments.py": """
@@ -47,6 +49,24 @@ def halving(runs):
 
 FIGURES = {"toy2030/fig1": {"fig1": halving}}
 """,
+    "page.py": """
+from flattest.report.views import rounded
+
+
+def halving(found, points, digits):
+    return {"halves": rounded(found["value"][1:])}
+
+
+VIEWS = {"toy2030/halving": halving}
+""",
+    "page.js": """
+// A name that another paper has too.
+function circle(runs) {
+  return make("p", { id: "toy" }, `Halves: ${runs[0].series.halves.join(", ")}`);
+}
+
+PANELS["toy2030/halving"] = (id, runs) => circle(runs);
+""",
     "claims.py": """
 from flattest.evidence import equal
 from flattest.ledger.claim import claim, figure
@@ -66,6 +86,8 @@ def figure_1(found):
 """,
 }
 
+
+HALVES = [0.5, 0.25, 0.125, 0.0625]
 
 # Commands one after the other in one process, which takes seconds to start; what each of them said.
 DRIVER = """
@@ -134,8 +156,23 @@ def test_every_command_finds_it(toy, tmp_path):
     text = re.search(r'id="data">([^<]*)</script>', (tmp_path / "page.html").read_text())[1]
     page = json.loads(gzip.decompress(base64.b64decode(text)))
     assert [panel["name"] for panel in page["outline"]["panels"]] == ["toy2030/fig1"]
+    assert [run["series"] for run in page["runs"].values()] == [{"halves": HALVES}] * 2
     shown = {c["id"]: c["checked"] for c in page["claims"]}
     assert shown["toy2030/figure-1"]["status"] == "supported (2 seeds)"
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+def test_the_page_draws_its_picture(toy, tmp_path):
+    playwright = pytest.importorskip("playwright.sync_api")
+    toy("run toy2030/* --workers 1", "run fig3 --workers 1", "report --page page.html")
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_page()
+        page.goto((tmp_path / "page.html").as_uri())
+        assert page.locator("#toy").inner_text() == f"Halves: {', '.join(map(str, HALVES))}"
+        assert page.locator(".circles svg circle").count() > 0
+        browser.close()
 
 
 def test_other_processes_find_it_and_its_committed_results_count(toy):

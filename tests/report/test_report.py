@@ -15,12 +15,13 @@ import numpy as np
 import pytest
 
 from flattest.errors import FlattestError
-from flattest.experiments.registry import experiment
+from flattest.experiments.registry import experiment, papers
 from flattest.ledger.claim import ledger
 from flattest.ledger.kept import save, saved
 from flattest.ledger.verify import check
 from flattest.problem.data import Xor
 from flattest.problem.models import MLP
+from flattest.report import views
 from flattest.report.document import policy, render
 from flattest.report.http import HOST, REQUEST_AT_MOST, Server, resource
 from flattest.report.networks import DOES, Neurons, inside
@@ -56,6 +57,13 @@ def test_the_page_names_no_other_host_and_no_other_file(store):
     document = render(gather(store))
     assert not re.search(r'<(script|link|img)[^>]*\b(src|href)="(?!data:)', document)
     assert "connect-src 'none'" in document
+
+
+def test_the_code_of_the_page_knows_no_paper():
+    places = [f"papers.{name}" for name in papers()] + [f"{name}/" for name in papers()]
+    files = [p for p in Path(views.__file__).parent.rglob("*") if p.suffix in {".py", ".js"}]
+    assert len(files) > 10
+    assert not [p.name for p in files if any(place in p.read_text() for place in places)]
 
 
 def test_hostile_text_in_a_store_stays_out_of_the_markup(store):

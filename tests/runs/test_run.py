@@ -228,6 +228,14 @@ def test_a_result_does_not_depend_on_the_number_of_cores(store):
     assert len(assessment.runs[0].series()["threads"]) > 0
 
 
+def test_workers_share_out_the_cores(store, monkeypatch):
+    monkeypatch.setenv("FLATTEST_CORES", "5")
+    e = experiment_of("t/threads", Threads(), 2, AtMost(series="threads", value=1, at="max"))
+    (assessment,) = run_experiments([e], "quick", store, workers=2)
+    assert assessment.met, assessment.verdicts
+    assert [run.series()["cores"].tolist() for run in assessment.runs] == [[2], [2]]
+
+
 def test_impossible_numbers_of_seeds_and_workers_are_refused(store):
     e = experiment_of("t/square", Square())
     with pytest.raises(FlattestError, match="seeds must be at least 1"):

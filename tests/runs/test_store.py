@@ -26,6 +26,7 @@ from flattest.files import (
     write_series,
     write_tensors,
 )
+from flattest.problem.networks import load_params
 from flattest.runs import index
 from flattest.runs.folder import read_record
 from flattest.runs.lease import LeaseLost
@@ -79,12 +80,24 @@ def test_tensors_keep_their_dtype_shape_and_order(tmp_path):
         "b_out": np.float64(2.5),
         "step": np.array([3]),
     }
-    write_tensors(tmp_path / "p.safetensors", tensors)
-    back = read_tensors(tmp_path / "p.safetensors")
+    write_tensors(tmp_path / "p.safetensors", tensors, symbol="∇²L")
+    back, metadata = read_tensors(tmp_path / "p.safetensors")
     for name, value in tensors.items():
         np.testing.assert_array_equal(back[name], value)
         assert back[name].dtype == np.asarray(value).dtype
         assert back[name].shape == np.shape(value)
+    assert list(back) == sorted(tensors)
+    assert metadata == {"symbol": "∇²L"}
+
+
+def test_tensors_of_a_type_that_numpy_has_not_are_refused_in_one_sentence(tmp_path):
+    header = b'{"W1":{"dtype":"BF16","shape":[1],"data_offsets":[0,2]}}'
+    path = tmp_path / "p.safetensors"
+    path.write_bytes(len(header).to_bytes(8, "little") + header + b"\0\0")
+    with pytest.raises(FlattestError, match="NumPy has no type 'BF16'"):
+        read_tensors(path)
+    with pytest.raises(FlattestError, match="as safetensors: NumPy has no type 'BF16'"):
+        load_params(path)
 
 
 def test_series_that_are_not_numbers_are_refused_and_never_pickled(tmp_path):

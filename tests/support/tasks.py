@@ -13,6 +13,7 @@ from flattest.errors import FlattestError
 from flattest.experiments.expectations import AtMost
 from flattest.experiments.experiment import Computed, Experiment, Task, Variant
 from flattest.files import read_json, write_json
+from flattest.machine import share_of_cores
 from flattest.runs.store import Store
 from flattest.training.run import Run
 
@@ -80,10 +81,11 @@ class Square(Computed, frozen=True, tag="test/square"):
 
 
 class Threads(Computed, frozen=True, tag="test/threads"):
-    """How many threads BLAS may use."""
+    """How many threads BLAS may use, and how many cores the process has for itself."""
 
     def compute(self, seed):
-        return {"threads": [library["num_threads"] for library in threadpool_info()]}
+        threads = [library["num_threads"] for library in threadpool_info()]
+        return {"threads": threads, "cores": [share_of_cores()]}
 
 
 class Failing(Computed, frozen=True, tag="test/failing"):

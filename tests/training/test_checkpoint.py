@@ -45,7 +45,7 @@ def checkpoints(folder: Path) -> list[Path]:
 
 
 def epochs_done(folder: Path) -> int:
-    return int(read_tensors(checkpoints(folder)[-1])["series/epoch"][-1])
+    return int(read_tensors(checkpoints(folder)[-1])[0]["series/epoch"][-1])
 
 
 def kill_while_running(base: Path, moment: int) -> None:
@@ -200,7 +200,7 @@ def test_a_network_that_only_starts_alike_is_another_run(tmp_path):
 
 def test_snapshots_are_the_parameters_at_logged_epochs(tmp_path):
     run = short_run(snapshots=tmp_path, log=Log(points=12, snapshots=5))
-    kept = {int(path.stem): read_tensors(path) for path in checkpoints(tmp_path)}
+    kept = {int(path.stem): read_tensors(path)[0] for path in checkpoints(tmp_path)}
     assert len(kept) == 5
     assert {0, run.epoch} <= set(kept) <= set(run.series["epoch"].astype(int))
     for epoch, params in kept.items():

@@ -22,7 +22,7 @@ import tyro
 
 from flattest.cli._options import Json, grid, output
 from flattest.errors import FlattestError
-from flattest.files import read_arrays
+from flattest.files import read_arrays, write_series
 from flattest.flatness.interpolators import Interpolator, flattest_interpolator
 
 
@@ -40,7 +40,8 @@ def command(
 ) -> int:
     found = flattest_interpolator(**arrays(file), p=p)
     if out is not None:
-        write(out, found)
+        named = out if out.suffix == ".npz" else Path(f"{out}.npz")
+        write_series(named, {"a": found.a, "dual": found.dual})
     answer = summary(found)
     rows = ((name, v if isinstance(v, str) else f"{v:.12g}") for name, v in answer.items())
     output(as_json, answer, grid(("", ""), rows, show_header=False))
@@ -55,13 +56,6 @@ def arrays(file: Path) -> dict[str, np.ndarray]:
             f"{file.name} must hold features, y and maybe weights; it has {', '.join(found)}."
         )
     return found
-
-
-def write(out: Path, found: Interpolator) -> None:
-    try:
-        np.savez(out, a=found.a, dual=found.dual)
-    except OSError as error:
-        raise FlattestError(f"Cannot write to {out}: {error.strerror}.") from error
 
 
 def summary(found: Interpolator) -> dict[str, str | float]:

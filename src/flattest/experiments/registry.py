@@ -8,6 +8,8 @@ variable FLATTEST_PAPERS is a paper; a study is a paper of our own. Of its modul
     figures.py        defines `FIGURES`: for each experiment's name its figures by name,
     claims.py         (or a package `claims`) registers claims by `@claim`,
     constructions.py  defines `CONSTRUCTIONS`, networks from its proofs by name,
+    page.js           draws its tasks on the page: `PANELS[tag] = (id, runs) => elements`,
+    page.py           defines `VIEWS`, what page.js needs of their series (report/views.py),
     results.json      keeps what `flattest summary --json` said of its runs at full scale,
 
 all but the first where it has any. Nothing else is edited to add one.

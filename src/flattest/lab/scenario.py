@@ -16,7 +16,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from flattest.evidence import Verdict, mean_interval
+from flattest.evidence import Verdict, mean_interval, seeds_in_words
 from flattest.experiments.expectations import tail
 from flattest.experiments.experiment import Experiment, VariantName
 from flattest.lab.setup import Setup, experiments_of
@@ -133,26 +133,23 @@ def judge_runs(results: Sequence[Run], generalizes: float) -> Finding:
     if not results:
         return Finding(None, found, "No run has a result.")
     low, high = found.interval or (0.0, 1.0)
+    seeds = seeds_in_words(len(results))
     lost = [result for result in results if not _is_minimum(result)]
     if len(lost) == len(results):
         return Finding(
             None,
             found,
-            f"None of {_seeds(results)} found a minimum; a lower learning rate or more epochs may.",
+            f"None of {seeds} found a minimum; a lower learning rate or more epochs may.",
         )
     holds = True if high <= generalizes else False if low > generalizes else None
     sentence = (
-        f"Test error {found.value:.3f} [{low:.3f}, {high:.3f}] over {_seeds(results)}"
+        f"Test error {found.value:.3f} [{low:.3f}, {high:.3f}] over {seeds}"
         f"{_flatness(results)}"
         f"{f'; {len(lost)} of them found no minimum' if lost else ''}."
     )
     if holds is None:
         sentence += f" More seeds or epochs would settle whether it is below {generalizes:g}."
     return Finding(holds, found, sentence)
-
-
-def _seeds(results: Sequence[Run]) -> str:
-    return f"{len(results)} seed{'s' if len(results) > 1 else ''}"
 
 
 def _is_minimum(result: Run) -> bool:

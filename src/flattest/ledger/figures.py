@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from flattest.errors import FlattestError
+from flattest.evidence import seeds_in_words
 from flattest.experiments.experiment import Experiment, VariantName
 from flattest.experiments.registry import experiment, experiments, papers
 from flattest.lab.summary import Summary, read_summaries, summarize
@@ -31,8 +32,7 @@ class Basis(NamedTuple):
 
     def __str__(self) -> str:
         s = self.summary
-        seeds = f"{s.seeds} seed{'' if s.seeds == 1 else 's'}"
-        return f"{s.experiment} {s.variant}, {seeds}, from {self.place}"
+        return f"{s.experiment} {s.variant}, {seeds_in_words(s.seeds)}, from {self.place}"
 
 
 def basis(name: str, store: Store | None = None) -> Basis:

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import msgspec
 
-from flattest.errors import FlattestError
-from flattest.evidence import Verdict
+from flattest.evidence import Verdict, seeds_in_words
 from flattest.ledger.claim import STATUS_WHEN_MET, Claim, get
 from flattest.ledger.figures import NotRun, basis
-from flattest.machine import available_cores, interrupts_held_back, one_thread_each
+from flattest.machine import interrupts_held_back, one_thread_each, processes
 from flattest.runs.store import Store
 
 
@@ -55,18 +54,16 @@ def verify(
 
     The rows come module by module. There are `workers` processes, one per core where None.
     """
-    if workers is not None and workers < 1:
-        raise FlattestError(f"The number of workers must be at least 1, not {workers}.")
     modules: dict[str, list[str]] = {}
     for entry in entries:
         modules.setdefault(entry.check.__module__, []).append(entry.id)
     groups = [(ids, store and store.root) for ids in modules.values()]
-    workers = min(workers or available_cores(), len(groups))
-    if workers <= 1:
+    count = processes(workers, len(groups))
+    if count <= 1:
         yield from (check(get(id), store) for ids, _ in groups for id in ids)
         return
     # Spawned, not forked: JAX's threads do not survive a fork.
-    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"))
+    pool = ProcessPoolExecutor(count, multiprocessing.get_context("spawn"))
     others = multiprocessing.active_children()
     try:
         with one_thread_each(), interrupts_held_back():
@@ -112,4 +109,4 @@ def _status(entry: Claim, verdict: Verdict | None) -> str:
     met, seeds = STATUS_WHEN_MET[entry.evidence], verdict.seeds
     if met != "supported" or not seeds:
         return met
-    return f"{met} ({seeds} seed{'' if seeds == 1 else 's'})"
+    return f"{met} ({seeds_in_words(seeds)})"

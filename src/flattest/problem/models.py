@@ -197,6 +197,15 @@ class MLP(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="mlp"):
         return self.sigma.value(h + params["b1"] if self.bias else h)
 
 
+def largest_neurons(W1: np.ndarray, count: int = 4) -> np.ndarray:
+    """Rows (W1[1], W1[2], ‖W1[3:d]‖) of the neurons of largest norm, largest first.
+
+    For xor data these tell a network that generalizes (wen2023, Figure 2b).
+    """
+    largest = W1[np.argsort(-np.linalg.norm(W1, axis=1))[:count]]
+    return np.column_stack([largest[:, :2], np.linalg.norm(largest[:, 2:], axis=1)])
+
+
 def in_float64(params: Params) -> Params:
     """The parameters as float64 NumPy arrays."""
     return {name: np.asarray(value, np.float64) for name, value in params.items()}

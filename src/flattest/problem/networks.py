@@ -13,10 +13,9 @@ from typing import Any, Literal
 
 import msgspec
 import numpy as np
-from safetensors import SafetensorError, safe_open
 
 from flattest.errors import FlattestError
-from flattest.files import present, write_tensors
+from flattest.files import present, read_tensors, write_tensors
 from flattest.problem.data import AnyDistribution, Dataset
 from flattest.problem.losses import MSE, Loss
 from flattest.problem.models import MLP, Params
@@ -108,11 +107,9 @@ def model_of(
 def _read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     present(path)
     try:
-        with safe_open(path, framework="numpy") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            metadata = dict(file.metadata() or {})
-    except (OSError, SafetensorError, TypeError, ValueError) as error:
-        raise FlattestError(f"{path} cannot be read as safetensors: {error}.") from None
+        tensors, metadata = read_tensors(path)
+    except FlattestError as error:
+        raise FlattestError(f"{path} cannot be read as safetensors: {error.__cause__}.") from None
     return {name: _float64(path, name, value) for name, value in tensors.items()}, metadata
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from flattest import palette
+from flattest.experiments.registry import papers
 from flattest.files import write_bytes
 from flattest.report.reader import Page, gather
 from flattest.runs.store import Store
@@ -21,7 +22,6 @@ SCRIPTS = (
     "figures.js",
     "front.js",
     "panels.js",
-    "univariate.js",
     "network.js",
     "ledger.js",
     "main.js",
@@ -59,8 +59,14 @@ def policy(live: bool) -> str:
 
 @functools.cache
 def script() -> str:
-    """The page's scripts as one. A literal </script> inside it would end it."""
-    return "\n".join(map(_asset, SCRIPTS)).replace("</script", "<\\/script")
+    """The page's scripts as one, those of papers last, each with names of its own.
+
+    A literal </script> inside it would end it.
+    """
+    found = (paper.folder / "page.js" for paper in papers().values())
+    texts = (path.read_text(encoding="utf-8") for path in found if path.is_file())
+    scripts = [*map(_asset, SCRIPTS), *(f"(() => {{\n{text}\n}})();" for text in texts)]
+    return "\n".join(scripts).replace("</script", "<\\/script")
 
 
 @functools.cache

@@ -12,9 +12,8 @@ import msgspec
 import numpy as np
 
 from flattest.experiments.training import Training
-from flattest.papers.wen2023.neurons import largest_neurons
 from flattest.problem.data import CompleteXor, Dataset, Xor
-from flattest.problem.models import MLP
+from flattest.problem.models import MLP, largest_neurons
 from flattest.report.views import rounded
 from flattest.runs.store import StoredRun
 

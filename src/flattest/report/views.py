@@ -1,5 +1,6 @@
 """One run as the page shows it: a few numbers, and the series that its kind of plot draws."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -7,14 +8,13 @@ import msgspec
 import numpy as np
 
 from flattest.errors import FlattestError
+from flattest.experiments.registry import papers
 from flattest.runs.store import StoredRun
-from flattest.stability.functions import UnivariateNetwork, second_derivative
-from flattest.stability.weights import g
 
 Series = dict[str, np.ndarray]
+View = Callable[[Series, int, int], dict[str, Any]]
 
 CURVES = ("epoch", "train_loss", "train_error", "test_loss", "test_error", "sharpness", "bound")
-FUNCTIONS_AT_MOST = 60
 OTHER_NUMBERS_AT_MOST = 2_000
 
 
@@ -44,15 +44,24 @@ def view_of(run: StoredRun, points: int, digits: int) -> RunView:
     )
     if run.status == "broken":
         return view
+    known = views()
     try:
         kind, found = str(run.task().get("type", "")), run.series()
-        series = KINDS.get(kind, _anything)(found, points, digits) if found else {}
+        series = known.get(kind, _anything)(found, points, digits) if found else {}
         return msgspec.structs.replace(view, machine=_machine(run), kind=kind, series=series)
     except FlattestError as error:
         sentence = str(error)
     except Exception as error:
         sentence = f"Its files are not those of such a run: {type(error).__name__}: {error}."
     return msgspec.structs.replace(view, status="broken", sentence=sentence)
+
+
+@functools.cache
+def views() -> dict[str, View]:
+    """What the page needs of a run's series, by the tag of its task: a function of them, of how
+    many entries a curve may have and of the digits to keep. A paper's module `page` has its own."""
+    found = [getattr(paper.module("page"), "VIEWS", {}) for paper in papers().values()]
+    return {"training": _training} | {tag: view for own in found for tag, view in own.items()}
 
 
 def _machine(run: StoredRun) -> str:
@@ -70,64 +79,10 @@ def _training(found: Series, points: int, digits: int) -> dict[str, Any]:
     return {n: rounded(thinned(v, points), 6 if n == "epoch" else digits) for n, v in kept.items()}
 
 
-def _two_step_sizes(found: Series, points: int, digits: int) -> dict[str, Any]:
-    curves = ("train_loss", "sharpness_trace")
-    return {
-        "lr": rounded(found["lr"]),
-        "epoch": rounded(thinned(found["epoch"], points), 6),
-        **{name: rounded(thinned(found[name], points).T) for name in curves},
-        **_functions(found, range(len(found["theta"]))),
-    }
-
-
-def _sweep(found: Series, points: int, digits: int) -> dict[str, Any]:
-    names = ("lr", "sharpness", "flattest", "bound", "threshold", "variation")
-    counted = np.flatnonzero(~np.isnan(found["sharpness"]))
-    return {name: rounded(found[name]) for name in names} | _functions(
-        found, thinned(counted, FUNCTIONS_AT_MOST)
-    )
-
-
-def _functions(found: Series, chosen: Any) -> dict[str, Any]:
-    """The chosen functions, each by the points between which it is linear, with f″; the data; g."""
-    x = np.linspace(found["x"].min(), found["x"].max(), 201)
-    return {
-        "x": rounded(found["x"]),
-        "y": rounded(found["y"]),
-        "grid": rounded(x),
-        "g": rounded(g(x, found["x"])),
-        "functions": [_function(found, int(run)) for run in chosen],
-    }
-
-
-def _function(found: Series, run: int) -> dict[str, Any]:
-    network, x = UnivariateNetwork.from_theta(found["theta"][run]), found["x"]
-    curvature = second_derivative(network)
-    inside = (curvature.knots > x.min()) & (curvature.knots < x.max())
-    knots, masses = curvature.knots[inside], curvature.masses[inside]
-    corners = np.concatenate([[x.min() - 0.05], knots, [x.max() + 0.05]])
-    # Five digits: the corners of a steep function lie close together.
-    return {
-        "run": run,
-        "corners": rounded(corners, 5),
-        "values": rounded(network(corners), 5),
-        "knots": rounded(knots, 5),
-        "masses": rounded(np.abs(masses)),
-    }
-
-
 def _anything(found: Series, points: int, digits: int) -> dict[str, Any]:
     """Of a task that has no picture of its own: the small arrays, whole."""
     small = {name: v for name, v in found.items() if v.size <= OTHER_NUMBERS_AT_MOST}
     return {name: rounded(np.atleast_1d(values)) for name, values in small.items()}
-
-
-# What the page needs of a run's series, by the tag of its task.
-KINDS: dict[str, Callable[[Series, int, int], dict[str, Any]]] = {
-    "training": _training,
-    "mulayoff2021/two-step-sizes": _two_step_sizes,
-    "mulayoff2021/step-size-sweep": _sweep,
-}
 
 
 def thinned(values: np.ndarray, points: int) -> np.ndarray:

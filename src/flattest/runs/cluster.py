@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from flattest.errors import FlattestError, first_line
-from flattest.machine import interrupts_held_back
+from flattest.machine import SHARE, interrupts_held_back, share_of_cores
 from flattest.runs import user_file
 from flattest.runs.plan import Job
 
-# One thread per worker: as many workers as cores would otherwise fight for them.
+# One thread per product: as many workers as cores would otherwise fight for them.
 WORKER_ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
@@ -55,6 +55,7 @@ def cluster(workers: int, scheduler: str | None, preload: Path | None = None) ->
                 client.upload_file(str(preload))
             yield client
             return
+        share = {SHARE: str(max(1, share_of_cores() // workers))}
         try:
             with interrupts_held_back():
                 processes = LocalCluster(
@@ -65,7 +66,7 @@ def cluster(workers: int, scheduler: str | None, preload: Path | None = None) ->
                     dashboard_address="127.0.0.1:0",
                     silence_logs=logging.CRITICAL,
                     memory_limit=0,
-                    env=WORKER_ENVIRONMENT | dict(os.environ),
+                    env=WORKER_ENVIRONMENT | dict(os.environ) | share,
                     preload=[user_file.statement(preload)] if preload is not None else [],
                 )
         except RuntimeError as error:

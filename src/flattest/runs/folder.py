@@ -58,7 +58,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
     path: Path
 
     def params(self) -> Arrays:
-        return read_tensors(self.path)
+        return read_tensors(self.path)[0]
 
 
 class StoredRun(Standing, frozen=True, kw_only=True):
@@ -87,7 +87,7 @@ class StoredRun(Standing, frozen=True, kw_only=True):
     def params(self) -> Arrays | None:
         """The parameters at the end; None for a run that has none (computed, or not done)."""
         path = self.folder / "params.safetensors"
-        return read_tensors(path) if path.exists() else None
+        return read_tensors(path)[0] if path.exists() else None
 
     def checkpoints(self) -> list[Checkpoint]:
         """The parameters kept on the way, by epoch; other files in their folder are not ours."""
@@ -194,6 +194,6 @@ def read_results(folder: Path) -> None:
 
 
 @functools.lru_cache(maxsize=100_000)
-def _read_whole(path: Path, read: Callable[[Path], Arrays], changed: int, size: int) -> None:
+def _read_whole(path: Path, read: Callable[[Path], Any], changed: int, size: int) -> None:
     """Read a file, once for each version of it: a server asks again and again."""
     read(path)

@@ -19,8 +19,9 @@ from typing import Any
 
 import msgspec
 
-from flattest.files import ANOTHER_STORE, StoreError, unwritable
+from flattest.files import StoreError, unwritable
 
+ANOTHER_STORE = "another folder with --store"
 SCHEMA = 1
 STALE_AFTER = 60.0  # seconds without a heartbeat after which a lease may be taken over
 DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})

@@ -12,7 +12,7 @@ from typing import Any, Self
 import msgspec
 
 from flattest.errors import FlattestError
-from flattest.files import ANOTHER_STORE, StoreError, unwritable, write_json
+from flattest.files import StoreError, unwritable, write_json
 from flattest.runs.folder import (
     DONE,
     Record,
@@ -25,7 +25,7 @@ from flattest.runs.folder import (
     row_of,
     stored_run,
 )
-from flattest.runs.index import SCHEMA, Index, Row
+from flattest.runs.index import ANOTHER_STORE, SCHEMA, Index, Row
 from flattest.runs.lease import Lease
 from flattest.training.keys import run_keys
 

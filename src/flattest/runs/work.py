@@ -11,9 +11,8 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from flattest.errors import FlattestError
 from flattest.files import StoreError
-from flattest.machine import available_cores
+from flattest.machine import processes
 from flattest.runs.cluster import cluster, on_cluster
 from flattest.runs.lease import LeaseLost
 from flattest.runs.plan import Job
@@ -56,9 +55,7 @@ def do(
     preload: Path | None = None,
 ) -> None:
     """Do the jobs here or on a cluster, waiting for those that another process has in hand."""
-    if workers is not None and workers < 1:
-        raise FlattestError(f"The number of workers must be at least 1, not {workers}.")
-    count = min(workers or available_cores(), len(jobs))
+    count = processes(workers, len(jobs))
     root = store.root.absolute()
     if scheduler is None and count == 1:
         until_done(jobs, lambda waiting: [(job, work(root, job)) for job in waiting])

@@ -15,10 +15,9 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from safetensors.numpy import load as load_tensors, save as save_tensors
 
 from flattest.errors import FlattestError
-from flattest.files import Arrays, write_bytes
+from flattest.files import Arrays, tensor_bytes, tensors_of, write_bytes
 from flattest.problem.data import Dataset
 from flattest.problem.models import Model, Params, predict
 from flattest.training.algorithms import Phase
@@ -76,18 +75,18 @@ class Checkpoints:
         counters = {name: getattr(state, name) for name in _COUNTERS}
         standing = {"identity": self.identity, "counters": counters, "seconds": seconds}
         arrays = {
-            f"{folder}/{name}": np.array(value, order="C")
+            f"{folder}/{name}": value
             for folder, part in (("params", state.params), ("series", series))
             for name, value in part.items()
         }
-        return save_tensors(arrays, metadata={"standing": json.dumps(standing)})
+        return tensor_bytes(arrays, standing=json.dumps(standing))
 
     def _read(self, path: Path) -> tuple[State, Arrays, float]:
         data = path.read_bytes()
         if not _matches(path, data):
             raise _Unusable("it is damaged (its checksum does not match)")
-        header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
-        standing = json.loads(header["__metadata__"]["standing"])
+        arrays, metadata = tensors_of(data)
+        standing = json.loads(metadata["standing"])
         written = standing["identity"]
         current = written.get(_VERSION) == self.identity[_VERSION]
         compared = self.identity if current else _LASTING
@@ -99,7 +98,6 @@ class Checkpoints:
             )
         if not current:
             raise _Unusable(f"version {written.get(_VERSION)} of the engine wrote it")
-        arrays = load_tensors(data)
         params, series = (_of_folder(folder, arrays) for folder in ("params/", "series/"))
         return State(params, **standing["counters"]), series, standing["seconds"]
 

@@ -221,9 +221,9 @@ def _net(model: MLP) -> common.Net:
     )
 
 
-def _rule(phase: Phase, n: int) -> common.StepRule:
+def _rule(phase: Phase, n: int) -> common.Rule:
     batch = phase.batch or n
-    return common.StepRule(
+    return common.Rule(
         batch=batch,
         micro_batch=phase.micro_batch or batch,
         full=phase.batch is None,

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from flattest.errors import FlattestError
-from flattest.machine import available_cores
+from flattest.machine import share_of_cores
 from flattest.stability.functions import UnivariateNetwork, points
 from flattest.training.algorithms import Phase
 from flattest.training.kernels import univariate as kernels
@@ -74,7 +74,7 @@ def descend(
         _require_plain(phase)
     at = np.unique(np.fromiter(marks, np.int64))
     run = partial(_run_one, theta, x, y, at, settle)
-    with ThreadPoolExecutor(threads or available_cores()) as pool:
+    with ThreadPoolExecutor(threads or share_of_cores()) as pool:
         runs = list(pool.map(run, phases))
     steps, loss, codes, theta, trace_loss, trace_theta = (
         np.array(column) for column in zip(*runs, strict=True)

@@ -5,7 +5,7 @@ import pytest
 
 from flattest.errors import FlattestError
 from flattest.experiments.registry import experiment, figures
-from flattest.papers.wen2023.neurons import largest_neurons
+from flattest.problem.models import largest_neurons
 from flattest.report.figure import save
 from flattest.training.run import Run
 

@@ -11,7 +11,7 @@ import flattest as ft
 from flattest.experiments.training import Training
 from flattest.palette import BLUE, GREEN, INK, RED
 from flattest.papers.wen2023.experiments import EXPERIMENTS
-from flattest.papers.wen2023.neurons import largest_neurons
+from flattest.problem.models import largest_neurons
 
 
 def curves(results: Sequence[ft.Run]) -> Figure:

@@ -67,83 +67,6 @@ function trainingPanel(id, runs) {
     checkbox(`${id}-logx`, "logarithmic epochs", true, redraw)), make("div", { class: "curves" }, boxes)];
 }
 
-// vardhan2026: flatness against population loss, coloured by correlation.
-function scatterPanel(id, runs) {
-  const boxes = [], redraw = () => boxes.forEach((box) => box.redraw());
-  const { shown, controls } = seeds(id, runs, redraw);
-  const log = () => choice(`${id}-log`, true);
-  for (const [x, y, title] of [["flatness", "population_loss", "Minimizer of ‖a‖ₚᵖ, Eq. (3)"],
-    ["weighted_flatness", "weighted_population_loss", "Minimizer of the flatness itself"]]) {
-    boxes.push(plot({
-      id: `${id}-${x}`, title, legend: correlationKeys,
-      traces: () => shown().map((run) => correlated(run, x, y)),
-      axes: () => ({ x: { title: "flatness S_min", log: log() }, y: { title: "population loss", log: log() } }),
-    }));
-  }
-  return [make("div", { class: "controls" }, controls, checkbox(`${id}-log`, "logarithmic", true, redraw)),
-    make("div", { class: "curves" }, boxes)];
-}
-
-function correlated({ seed, series }, x, y) {
-  return dots(`seed ${seed}`, series[x], series[y], BLUE, {
-    colours: series.correlation.map(correlationColour),
-    tip: (i) => [`seed ${seed}, ρ = ${shortNumber(series.correlation[i])}`, `flatness ${shortNumber(series[x][i])}`, `loss ${shortNumber(series[y][i])}`],
-  });
-}
-
-// Viridis over ρ from 0.01 to 1, logarithmically.
-const VIRIDIS = ["#440154", "#3b528b", "#21918c", "#5ec962", "#fde725"];
-
-function correlationColour(rho) {
-  const place = Math.min(Math.max(2 + Math.log10(rho), 0), 2) * (VIRIDIS.length - 1) / 2, low = Math.min(Math.floor(place), VIRIDIS.length - 2);
-  const [from, to] = [hex(VIRIDIS[low]), hex(VIRIDIS[low + 1])];
-  return `rgb(${from.map((channel, i) => Math.round(channel + (place - low) * (to[i] - channel))).join(" ")})`;
-}
-
-function correlationKeys() {
-  return ["ρ", ...[0.01, 0.03, 0.1, 0.3, 1].map((rho) => make("span", { class: "key" },
-    shape("svg", { viewBox: "-5 -5 10 10", "aria-hidden": "true" }, shape("path", { d: SYMBOLS.circle, fill: correlationColour(rho) })), String(rho)))];
-}
-
-function scalingPanel(id, runs) {
-  const { shown, controls } = seeds(id, runs, () => box.redraw());
-  const box = plot({
-    id: `${id}-scaling`, title: "‖a‖ₚᵖ of the flattest interpolator",
-    traces: () => shown().flatMap((run, i) => [["good", BLUE], ["bad", RED]].map(([name, colour], j) =>
-      line(`${name} inner weights, n^${power(run.series.n, run.series[name])}`, run.series.n, run.series[name], colour,
-        { dots: true, dash: PATTERNS[j], key: i === 0 }))),
-    axes: () => ({ x: { title: "n", log: true }, y: { log: true } }),
-  });
-  return [make("div", { class: "controls" }, controls), box];
-}
-
-// The least-squares exponent of y against x.
-function power(x, y) {
-  const [u, v] = [x, y].map((values) => values.map(Math.log)), mean = (values) => values.reduce((a, b) => a + b, 0) / values.length;
-  const [mu, mv] = [mean(u), mean(v)];
-  const slope = u.reduce((sum, ui, i) => sum + (ui - mu) * (v[i] - mv), 0) / u.reduce((sum, ui) => sum + (ui - mu) ** 2, 0);
-  return slope.toFixed(2);
-}
-
-// wen2023, Figure 3: where on the circle the memorizer is not 0.
-function circlePanel(id, runs) {
-  const { angle, half_angle: halves, covered } = runs.find((run) => run.series.angle)?.series ?? {};
-  if (!angle) return [];
-  return [make("div", { class: "circles" }, halves.map((half, i) => make("figure", {}, circle(angle, half),
-    make("figcaption", { class: "dim" }, `Active on ${(100 * covered[i]).toFixed(0)} % of the circle`))))];
-}
-
-function circle(angles, half) {
-  const at = (a) => `${Math.cos(a).toFixed(4)} ${(-Math.sin(a)).toFixed(4)}`;
-  const svg = shape("svg", { viewBox: "-1.1 -1.1 2.2 2.2", role: "img", "aria-label": `${angles.length} training points on a circle, each with the arc on which its neuron is active` });
-  svg.append(shape("circle", { r: 1, fill: "none", stroke: "currentColor", "stroke-width": 0.01 }));
-  angles.forEach((a, i) => {
-    svg.append(shape("path", { d: `M ${at(a - half[i])} A 1 1 0 0 0 ${at(a + half[i])}`, fill: "none", stroke: BLUE, "stroke-width": 0.1, opacity: 0.6 }));
-    svg.append(shape("circle", { cx: Math.cos(a), cy: -Math.sin(a), r: 0.03, fill: RED }));
-  });
-  return svg;
-}
-
 // A task whose tag has no panel of its own: its numbers, and its series against their index.
 function numbersPanel(id, runs) {
   const usable = runs.filter((run) => Object.keys(run.series).length);
@@ -166,15 +89,8 @@ function numbersPlot(id, name, runs) {
   });
 }
 
-const PANELS = {
-  training: trainingPanel,
-  "vardhan2026/scatter": scatterPanel,
-  "vardhan2026/scaling": scalingPanel,
-  "mulayoff2021/two-step-sizes": (...all) => twoStepSizesPanel(...all),
-  "mulayoff2021/step-size-sweep": (...all) => sweepPanel(...all),
-  "mulayoff2021/init-magnitudes": (...all) => magnitudesPanel(...all),
-  "wen2023/circle_memorizer": circlePanel,
-};
+// By the tag of a task; the script of a paper adds its own, functions of an id and the runs.
+const PANELS = { training: trainingPanel };
 
 function facts(panel, runs) {
   const seconds = runs.reduce((sum, run) => sum + run.seconds, 0);

@@ -50,7 +50,7 @@ class Target(NamedTuple):
     smoothing: float
 
 
-class StepRule(NamedTuple):
+class Rule(NamedTuple):
     """A phase in numbers (see `algorithms`); sizes are counts of samples, conditions ±inf."""
 
     batch: int

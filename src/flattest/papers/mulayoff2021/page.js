@@ -1,4 +1,4 @@
-// mulayoff2021: step sizes and the functions that gradient descent finds.
+// Step sizes and the functions that gradient descent finds.
 function functionPlot(id, series, shown) {
   return plot({
     id: `${id}-function`, title: "f and the data",
@@ -82,3 +82,7 @@ function magnitudesPanel(id, runs) {
   });
   return [make("div", { class: "controls" }, seedChoice(id, usable, () => box.redraw())), box];
 }
+
+PANELS["mulayoff2021/two-step-sizes"] = twoStepSizesPanel;
+PANELS["mulayoff2021/step-size-sweep"] = sweepPanel;
+PANELS["mulayoff2021/init-magnitudes"] = magnitudesPanel;
