@@ -37,8 +37,24 @@ def test_homogeneous_activations_scale_with_their_power(name, t, b):
     assert sigma.value(b * t) == pytest.approx(scaled, rel=1e-10, abs=1e-280)
 
 
-def test_only_softplus_is_not_homogeneous():
-    assert [n for n in NAMES if ft.activation(n).homogeneity is None] == ["softplus"]
+def test_the_smooth_ones_are_not_homogeneous():
+    assert [n for n in NAMES if ft.activation(n).homogeneity is None] == list(cases.SMOOTH)
+
+
+@pytest.mark.parametrize(
+    ("name", "theirs"),
+    [("tanh", jnp.tanh), ("silu", jax.nn.silu), ("gelu", lambda t: jax.nn.gelu(t, False))],
+)
+def test_smooth_activations_are_what_others_call_by_their_names(name, theirs):
+    t = np.concatenate([T, [-30.0, -1e-9, 0.0, 30.0]])
+    assert ft.activation(name).value(t) == pytest.approx(np.asarray(theirs(t)), rel=1e-13)
+
+
+@pytest.mark.parametrize("name", cases.SMOOTH)
+def test_smooth_activations_neither_overflow_nor_leave_the_finite_numbers(name):
+    sigma, t = ft.activation(name), np.array([-1e4, -800.0, 800.0, 1e4])
+    for part in (sigma.value, sigma.slope, sigma.curvature):
+        assert np.isfinite(part(t)).all()
 
 
 @pytest.mark.parametrize("name", [*NAMES, "leaky_relu:0", "leaky_relu:-0.5"])
@@ -112,7 +128,7 @@ def test_an_activation_that_reads_another_constant_is_another_one():
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("gelu", "Unknown activation 'gelu'; valid are: .*leaky_relu:SLOPE.*relu, relu"),
+        ("glu", "Unknown activation 'glu'; valid are: .*leaky_relu:SLOPE.*relu, relu"),
         (None, "Unknown activation None; valid are:"),
         (["relu"], "Unknown activation"),
         ("relu^1", "must exceed 1; use 'relu'"),

@@ -245,7 +245,7 @@ def test_bad_arrays_are_refused(x, y, message):
         (lambda: ft.circle(5, d=2, radius=2.0), "radius must be 1 at d = 2"),
         (lambda: ft.univariate(5, target="cube"), "Unknown univariate target 'cube'; valid"),
         (lambda: ft.univariate(5, low=1.0, high=0.0), "low < high"),
-        (lambda: ft.single_index(5, 3, link="gelu"), "Unknown activation 'gelu'; valid are:"),
+        (lambda: ft.single_index(5, 3, link="glu"), "Unknown activation 'glu'; valid are:"),
         (lambda: ft.single_index(5, 3, noise=-1.0), "label noise must be ≥ 0"),
         (lambda: ft.sum_of_single_index(5, 3, r=4), r"r of indices must lie in \[1, d\], not 4"),
         (lambda: ft.SumOfSingleIndex(5, 2.5), "r must be a positive integer, not 2.5"),

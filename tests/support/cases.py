@@ -10,7 +10,8 @@ from support import reference
 # Few enough points that every architecture's features can interpolate them, even with a linear σ.
 N, D, WIDTH = 4, 4, 6
 
-ACTIVATIONS = ("relu", "leaky_relu:0.1", "softplus", "quadratic", "relu^3", "linear")
+SMOOTH = ("softplus", "tanh", "silu", "gelu")  # none of them is homogeneous
+ACTIVATIONS = ("relu", "leaky_relu:0.1", *SMOOTH, "quadratic", "relu^3", "linear")
 LOSSES = ("mse", "half_mse", "logistic")
 ARCHITECTURES: dict[str, dict] = {
     "no_bias": {},

@@ -9,6 +9,9 @@ ACTIVATIONS = {
     "relu": torch.nn.ReLU,
     "leaky_relu:0.1": lambda: torch.nn.LeakyReLU(0.1),
     "softplus": torch.nn.Softplus,
+    "tanh": torch.nn.Tanh,
+    "silu": torch.nn.SiLU,
+    "gelu": torch.nn.GELU,
     "linear": torch.nn.Identity,
 }
 PLAIN = {

@@ -14,6 +14,7 @@ from flattest.machine import later
 
 Elementwise = Callable[[Any], Any]
 jax, jnp = later("jax"), later("jax.numpy")
+_SPECIAL = {"numpy": later("scipy.special"), "jax.numpy": later("jax.scipy.special")}
 
 
 @dataclass(frozen=True)
@@ -53,12 +54,36 @@ class Activation:
 
 
 def sigmoid(t):
-    # tanh, because exp(−t) overflows for t ≪ 0.
-    return 0.5 * (1 + _namespace(t).tanh(0.5 * t))
+    """1/(1 + e^{−t}) with all its digits, however small it is."""
+    return _SPECIAL[_namespace(t).__name__].expit(t)
 
 
 def _namespace(t):
     return t.__array_namespace__()
+
+
+def _normal(t):
+    """Φ(t) and φ(t) of the standard normal law; erfc keeps the digits of Φ for t ≪ 0."""
+    xp = _namespace(t)
+    density = math.sqrt(0.5 / math.pi) * xp.exp(-0.5 * t * t)
+    return 0.5 * _SPECIAL[xp.__name__].erfc(-math.sqrt(0.5) * t), density
+
+
+def _gelu_slope(t):
+    below, density = _normal(t)
+    return below + t * density
+
+
+def _silu_slope(t):
+    return sigmoid(t) * (1 + t * sigmoid(-t))
+
+
+def _silu_curvature(t):
+    return sigmoid(t) * sigmoid(-t) * (2 - t * _namespace(t).tanh(0.5 * t))
+
+
+def _tanh_slope(t):
+    return 4 * sigmoid(2 * t) * sigmoid(-2 * t)  # 1 − tanh² loses its digits for |t| ≫ 0
 
 
 def _leaky(name: str, slope: float) -> Activation:
@@ -125,14 +150,36 @@ _FIXED: dict[str, Activation] = {
         expansion=(("quadratic", 1.0),),
         kernel=("quadratic", 0.0),
     ),
+    "tanh": Activation(
+        "tanh",
+        lambda t: _namespace(t).tanh(t),
+        _tanh_slope,
+        lambda t: -2 * _namespace(t).tanh(t) * _tanh_slope(t),
+        kernel=("tanh", 0.0),
+    ),
+    "silu": Activation(
+        "silu",
+        lambda t: t * sigmoid(t),
+        _silu_slope,
+        _silu_curvature,
+        kernel=("silu", 0.0),
+    ),
+    "gelu": Activation(
+        "gelu",
+        lambda t: t * _normal(t)[0],
+        _gelu_slope,
+        lambda t: (2 - t * t) * _normal(t)[1],
+        kernel=("gelu", 0.0),
+    ),
 }
 _FAMILIES = {"leaky_relu:": _leaky, "relu^": _relu_power}
 _NAMES = [*_FIXED, "leaky_relu:SLOPE", "relu^C"]
 
 
 def activation(name: str) -> Activation:
-    """The activation called `name`: relu, leaky_relu or leaky_relu:SLOPE, softplus, quadratic,
-    relu^C (C > 1), linear, or one given to `register_activation`."""
+    """The activation called `name`: relu, leaky_relu or leaky_relu:SLOPE, softplus, gelu (with the
+    normal distribution function itself), silu, tanh, quadratic, relu^C (C > 1), linear, or one
+    given to `register_activation`."""
     if isinstance(name, str) and (found := _find(name)) is not None:
         return found
     valid = ", ".join(sorted({*_NAMES, *_FIXED}))

@@ -26,6 +26,9 @@ KERNELS = {
     "softplus": common.SOFTPLUS,
     "quadratic": common.QUADRATIC,
     "power": common.POWER,
+    "tanh": common.TANH,
+    "silu": common.SILU,
+    "gelu": common.GELU,
 }
 # What of a phase the kernels carry out.
 _SETTINGS = frozenset(

@@ -1,5 +1,6 @@
 """What every kernel shares: activations, loss slopes, the ascent step, the learning rate."""
 
+import math
 from functools import partial
 from typing import NamedTuple
 
@@ -26,7 +27,7 @@ uncounted = _inlined(_nrt=False)
 forced = _inlined(forceinline=True)
 kernel = njit(nogil=True, error_model="numpy", fastmath=FAST, cache=True)
 
-LEAKY, SOFTPLUS, QUADRATIC, POWER = range(4)
+LEAKY, SOFTPLUS, QUADRATIC, POWER, TANH, SILU, GELU = range(7)
 MSE, HALF_MSE, LOGISTIC = range(3)
 TWO_LAYER, SIM_LN, SIM_BN, THREE_LAYER = range(4)
 RUNNING, STOPPED, DIVERGED = range(3)
@@ -147,33 +148,38 @@ def ascent(rule, s, square):
     return rule.rho * np.copysign(1.0, s) / np.sqrt(square)
 
 
+@forced
+def _decay(size):
+    """e^{−size} for size ≥ 0 without branches, by reduction to |r| ≤ ln2/2 and Taylor."""
+    k = np.floor(0.5 - size * 1.4426950408889634)
+    r = -size - k * 0.6931471803691238 - k * 1.9082149292705877e-10
+    t = 1.0 + r * (1.0 / 13)
+    t = 1.0 + t * r * (1.0 / 12)
+    t = 1.0 + t * r * (1.0 / 11)
+    t = 1.0 + t * r * (1.0 / 10)
+    t = 1.0 + t * r * (1.0 / 9)
+    t = 1.0 + t * r * (1.0 / 8)
+    t = 1.0 + t * r * (1.0 / 7)
+    t = 1.0 + t * r * (1.0 / 6)
+    t = 1.0 + t * r * (1.0 / 5)
+    t = 1.0 + t * r * (1.0 / 4)
+    t = 1.0 + t * r * (1.0 / 3)
+    t = 1.0 + t * r * (1.0 / 2)
+    return (1.0 + t * r) * power_of_two(np.int64(k))
+
+
 @inlined
 def _softplus(h, value, gain):
     """log(1 + e^h) and its slope, without branches, so that the loop vectorizes.
 
-    t = e^{−|h|} by reduction to |r| ≤ ln2/2 and Taylor; log1p(t) = 2 artanh(t/(2 + t)). |h| is cut
-    off where t is nothing beside 1 but its square is still no denormal number.
+    log1p(t) = 2 artanh(t/(2 + t)) for t = e^{−|h|}. |h| is cut off where t is nothing beside 1 but
+    its square is still no denormal number.
     """
     out_of_line()
     limit = 345.0 if h.itemsize == 8 else 41.0
     for j in range(h.size):
         x = np.float64(h[j])
-        size = min(abs(x), limit)
-        k = np.floor(0.5 - size * 1.4426950408889634)
-        r = -size - k * 0.6931471803691238 - k * 1.9082149292705877e-10
-        t = 1.0 + r * (1.0 / 13)
-        t = 1.0 + t * r * (1.0 / 12)
-        t = 1.0 + t * r * (1.0 / 11)
-        t = 1.0 + t * r * (1.0 / 10)
-        t = 1.0 + t * r * (1.0 / 9)
-        t = 1.0 + t * r * (1.0 / 8)
-        t = 1.0 + t * r * (1.0 / 7)
-        t = 1.0 + t * r * (1.0 / 6)
-        t = 1.0 + t * r * (1.0 / 5)
-        t = 1.0 + t * r * (1.0 / 4)
-        t = 1.0 + t * r * (1.0 / 3)
-        t = 1.0 + t * r * (1.0 / 2)
-        t = (1.0 + t * r) * power_of_two(np.int64(k))
+        t = _decay(min(abs(x), limit))
         w = t / (2.0 + t)
         v = w * w
         q = 1.0 / 31
@@ -194,6 +200,40 @@ def _softplus(h, value, gain):
         q = q * v + 1.0
         value[j] = (x if x > 0 else x * 0.0) + 2.0 * w * q
         gain[j] = (1.0 if x > 0 else t) / (1.0 + t)
+
+
+@inlined
+def _tanh(h, value, gain):
+    """tanh(h) = ±(1 − t)/(1 + t) for t = e^{−2|h|}, and its slope 4t/(1 + t)²."""
+    out_of_line()
+    for j in range(h.size):
+        x = np.float64(h[j])
+        t = _decay(min(2.0 * abs(x), 690.0))
+        value[j] = np.copysign((1.0 - t) / (1.0 + t), x) if x == x else x
+        gain[j] = 4.0 * t / ((1.0 + t) * (1.0 + t))
+
+
+@inlined
+def _silu(h, value, gain):
+    """h s(h) for the sigmoid s, and its slope s (1 + h (1 − s))."""
+    out_of_line()
+    for j in range(h.size):
+        x = np.float64(h[j])
+        t = _decay(min(abs(x), 690.0))
+        s = (1.0 if x > 0 else t) / (1.0 + t)
+        value[j] = x * s
+        gain[j] = s * (1.0 + x * ((t if x > 0 else 1.0) / (1.0 + t)))
+
+
+@inlined
+def _gelu(h, value, gain):
+    """h Φ(h), and its slope Φ(h) + h φ(h)."""
+    out_of_line()
+    for j in range(h.size):
+        x = np.float64(h[j])
+        below = 0.5 * math.erfc(-0.7071067811865476 * x)
+        value[j] = x * below
+        gain[j] = below + x * 0.3989422804014327 * _decay(min(0.5 * x * x, 690.0))
 
 
 @inlined
@@ -233,8 +273,14 @@ def activate(net, h, value, gain):
         for j in range(h.size):
             gain[j] = h[j] + h[j]
             value[j] = h[j] * h[j]
-    else:
+    elif net.activation == POWER:
         _power(net.parameter, h, value, gain)
+    elif net.activation == TANH:
+        _tanh(h, value, gain)
+    elif net.activation == SILU:
+        _silu(h, value, gain)
+    else:
+        _gelu(h, value, gain)
 
 
 @inlined
