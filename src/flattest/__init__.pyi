@@ -50,6 +50,10 @@ from flattest.flatness.convex.network import (
     FlattestNetwork as FlattestNetwork,
     flattest_network as flattest_network,
 )
+from flattest.flatness.convex.range import (
+    Range as Range,
+    flattest_range as flattest_range,
+)
 from flattest.flatness.interpolators import (
     Interpolator as Interpolator,
     dual_bound as dual_bound,

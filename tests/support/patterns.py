@@ -1,6 +1,7 @@
 """Activation patterns and flattest networks, slow and obviously right."""
 
 import itertools
+import warnings
 
 import numpy as np
 from scipy.optimize import linprog
@@ -58,3 +59,37 @@ def problem(seed: int) -> tuple[ft.MLP, ft.Dataset]:
         y = np.sign(y)
     model = ft.MLP(5, bias=bias, activation="leaky_relu:0.1" if seed % 3 == 2 else "relu")
     return model, ft.Dataset(x, y)
+
+
+def output_range(data, bias: bool, point, budget: float, slope: float = 0.0) -> list[float]:
+    """[least, greatest] f(point) over all networks with trace ≤ budget: a cone program over the
+    patterns of the inputs and the point together, as one would write it in CVXPY."""
+    import cvxpy
+
+    x = np.vstack([data.x, point])
+    X = np.column_stack([x, np.ones(len(x))]) if bias else x
+    squares, cost, fit, inside = (X[:-1] ** 2).sum(axis=1), 0.0, 0.0, []
+    for pattern, sign in itertools.product(sorted(open_patterns(X)), (1.0, -1.0)):
+        slopes, sides = np.where(pattern, 1.0, slope), np.where(pattern, 1.0, -1.0)
+        u = cvxpy.Variable(X.shape[1])
+        h = (slopes[:, None] * X) @ u
+        cost += np.sqrt(slopes[:-1] ** 2 @ squares) * cvxpy.norm2(h[:-1])
+        fit += sign * h
+        inside.append((sides[:, None] * X) @ u >= 0)
+    conditions = [fit[:-1] == data.y, 4 / data.n * cost <= budget, *inside]
+    ends = (cvxpy.Minimize(fit[-1]), cvxpy.Maximize(fit[-1]))
+    problems = [cvxpy.Problem(end, conditions) for end in ends]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of inaccuracy, for which NaN stands
+        values = [p.solve(solver=cvxpy.CLARABEL) for p in problems]
+    solved = [p.status in ("optimal", "unbounded") for p in problems]
+    return [v if ok else np.nan for v, ok in zip(values, solved, strict=True)]
+
+
+def tiny_problem(seed: int) -> tuple[ft.MLP, ft.Dataset]:
+    """n ≤ 5 inputs in the plane, or on the line with bias: few enough patterns for CVXPY."""
+    rng = np.random.default_rng(seed)
+    bias, n = bool(seed % 2), int(rng.integers(2, 6))
+    x = rng.normal(size=(n, 1 if seed % 4 == 1 else 2))
+    model = ft.MLP(3, bias=bias, activation="leaky_relu:0.2" if seed % 3 == 2 else "relu")
+    return model, ft.Dataset(x, rng.normal(size=n))

@@ -141,7 +141,7 @@ def parameters(rows: Rows, v: np.ndarray, c: np.ndarray, bias: bool) -> Params:
     """The network Σ_j c_j σ(v_j·), each neuron rescaled to its least trace: with w = basis v and
     b² = |c| ρ/‖σ(R v)‖ (the unit of lengths included), inner weights b w, outer weight c/b."""
     w, outer = v @ rows.basis.T, c * rows.size
-    length = np.linalg.norm(rows.R @ np.linalg.pinv(rows.basis), axis=1).max()
+    length = np.linalg.norm(rows.given, axis=1).max()
     b = np.sqrt(np.abs(outer) * length * rows.weights(v) / np.linalg.norm(rows.outputs(v), axis=1))
     inner = b[:, None] * w
     first = {"W1": inner[:, :-1], "b1": inner[:, -1]} if bias else {"W1": inner}

@@ -60,7 +60,7 @@ def solve(of: Patterns) -> Solution:
     too steep are added until there are none."""
     chosen, known, best = _first(of), None, None
     for _ in range(ROUNDS):
-        dual = conic_dual(of, chosen)
+        dual = cone_program([piece(of, unit) for unit in chosen], of.rows.t).dual
         known = steepness(of, dual, known=known, violations=AT_ONCE)
         if known.largest <= 1 + NEARLY:
             polished = _polished(of, known)
@@ -126,40 +126,68 @@ def _units(of: Patterns, steep: Steepness, least: float) -> list[Unit]:
     return [Unit(int(of.live[j]), SIGNS[i]) for i, j in zip(rows, columns, strict=True)]
 
 
-def conic_dual(of: Patterns, chosen: list[Unit]) -> np.ndarray:
-    """λ of min Σ ρ τ over v in the closed cells with ‖D_P R v‖ ≤ τ and Σ ±D_P R v = t."""
+class Piece(NamedTuple):
+    """Neurons of one cell and sign in a cone program: their outputs ±h v and ρ, the walls of the
+    cell (walls v ≥ 0), and what a neuron is worth beside its cost, worth·v."""
+
+    outputs: np.ndarray
+    walls: np.ndarray
+    rho: float
+    worth: np.ndarray
+
+
+def piece(of: Patterns, unit: Unit) -> Piece:
+    walls = np.where(of.found.cells[unit.cell], 1.0, -1.0)[:, None] * of.rows.R
+    outputs = unit.sign * of.slopes[unit.cell][:, None] * of.rows.R
+    return Piece(outputs, walls, of.rho[unit.cell], np.zeros(of.rows.R.shape[1]))
+
+
+class ConeSolution(NamedTuple):
+    """The value, the dual of the outputs' condition, and the multiplier of the budget."""
+
+    value: float
+    dual: np.ndarray
+    multiplier: float
+
+
+def cone_program(pieces: list[Piece], t: np.ndarray, budget: float | None = None) -> ConeSolution:
+    """min Σ ρ τ, or with a budget max Σ worth·v over Σ ρ τ ≤ budget, subject to Σ outputs v = t,
+    ‖outputs v‖ ≤ τ and walls v ≥ 0; by Clarabel."""
     import clarabel  # slow to import
 
-    R, t = of.rows.R, of.rows.t
-    (k, D), m = R.shape, len(chosen)
-    fit, inside, cones, kinds = (
-        [],
-        [],
-        [],
-        [clarabel.ZeroConeT(k), clarabel.NonnegativeConeT(k * m)],
-    )
-    for p, sign in chosen:
-        h = of.slopes[p][:, None] * R
-        fit.append(np.column_stack([sign * h, np.zeros(k)]))
-        side = np.where(of.found.cells[p], 1.0, -1.0)
-        inside.append(np.column_stack([-side[:, None] * R, np.zeros(k)]))
-        norm = np.asarray(np.linalg.qr(h, mode="r"))
-        block = np.zeros((len(norm) + 1, D + 1))
-        block[0, D], block[1:, :D] = -1.0, -norm
-        cones.append(block)
-        kinds.append(clarabel.SecondOrderConeT(len(block)))
-    A = sparse.vstack(
-        [sparse.csc_matrix(np.hstack(fit)), sparse.block_diag(inside), sparse.block_diag(cones)],
-        format="csc",
-    )
-    cost = np.concatenate([np.append(np.zeros(D), of.rho[p]) for p, _ in chosen])
-    right = np.concatenate([t, np.zeros(A.shape[0] - k)])
-    none = sparse.csc_matrix((A.shape[1], A.shape[1]))
+    k, D = pieces[0].outputs.shape
+    fit = np.hstack([np.column_stack([p.outputs, np.zeros(k)]) for p in pieces])
+    inside = [np.column_stack([-p.walls, np.zeros(len(p.walls))]) for p in pieces]
+    costs = np.concatenate([np.append(np.zeros(D), p.rho) for p in pieces])
+    norms = [_norm_cone(p.outputs) for p in pieces]
+    parts = [sparse.csc_matrix(fit), sparse.block_diag(inside), sparse.block_diag(norms)]
+    right = [t, np.zeros(parts[1].shape[0]), np.zeros(parts[2].shape[0])]
+    cones = [clarabel.ZeroConeT(k), clarabel.NonnegativeConeT(parts[1].shape[0])]
+    cones += [clarabel.SecondOrderConeT(len(block)) for block in norms]
+    if budget is not None:
+        parts.append(sparse.csc_matrix(costs))
+        right.append(np.array([budget]))
+        cones.append(clarabel.NonnegativeConeT(1))
+        costs = np.concatenate([np.append(-p.worth, 0.0) for p in pieces])
+    A = sparse.vstack(parts, format="csc")
     settings = clarabel.DefaultSettings()
     settings.verbose = False
     settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = 1e-11
-    found = clarabel.DefaultSolver(none, cost, A, right, kinds, settings).solve()
-    return -np.array(found.z)[:k]
+    nothing = sparse.csc_matrix((A.shape[1], A.shape[1]))
+    found = clarabel.DefaultSolver(
+        nothing, costs, A, np.concatenate(right), cones, settings
+    ).solve()
+    z = np.array(found.z)
+    sign = -1.0 if budget is None else 1.0
+    return ConeSolution(-sign * found.obj_val, sign * z[:k], float(z[-1]))
+
+
+def _norm_cone(outputs: np.ndarray) -> np.ndarray:
+    """−(τ, T v) with ‖T v‖ = ‖outputs v‖, as rows over (v, τ)."""
+    T = np.asarray(np.linalg.qr(outputs, mode="r"))
+    block = np.zeros((len(T) + 1, T.shape[1] + 1))
+    block[0, -1], block[1:, :-1] = -1.0, -T
+    return block
 
 
 def _polished(of: Patterns, known: Steepness) -> Solution:

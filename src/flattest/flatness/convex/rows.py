@@ -38,7 +38,8 @@ class Rows(NamedTuple):
     targets t (k,) of which the largest is ±1, and σ's slopes.
 
     Neurons c_j σ(v_j·) with Σ_j ±c_j σ(R v_j) = t have w_j = basis v_j and Tr ∇²L = unit · Σ_j c_j
-    ρ_j ‖σ(R v_j)‖, and Σ_j ±size c_j σ(w_j·x̃) is their network.
+    ρ_j ‖σ(R v_j)‖, and Σ_j ±size c_j σ(w_j·x̃) is their network. `given` are the rows in the inputs'
+    own coordinates: R = given · basis.
     """
 
     R: np.ndarray
@@ -48,6 +49,7 @@ class Rows(NamedTuple):
     unit: float
     size: float
     basis: np.ndarray
+    given: np.ndarray
 
     def outputs(self, v: np.ndarray) -> np.ndarray:
         """σ(R v) for each row of v."""
@@ -85,7 +87,7 @@ def rows_of(model: MLP, data: Dataset, loss: str | Loss = "mse") -> Rows:
     size, lengths = float(np.abs(t).max()), np.linalg.norm(R, axis=1)
     unit = 2 * kappa / data.n * lengths.max() * size
     orthonormal, basis = coordinates(R)
-    return Rows(orthonormal, lengths / lengths.max(), t / size, slopes, unit, size, basis)
+    return Rows(orthonormal, lengths / lengths.max(), t / size, slopes, unit, size, basis, R)
 
 
 def check_model(model: MLP) -> tuple[float, float]:
