@@ -46,6 +46,10 @@ from flattest.flatness.constructions import (
     memorizer as memorizer,
     sim_ln_memorizer as sim_ln_memorizer,
 )
+from flattest.flatness.convex.faces import (
+    Decision as Decision,
+    decide_faces as decide_faces,
+)
 from flattest.flatness.convex.network import (
     FlattestNetwork as FlattestNetwork,
     flattest_network as flattest_network,

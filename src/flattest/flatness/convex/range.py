@@ -8,9 +8,9 @@ are those of the rows and x̃ together, so that φ(v) = σ(v·x̃) is linear on 
 neuron along z, of either sign and any size, takes f(x̃) anywhere: for ReLU exactly where a
 half-space free of training points contains x̃ (z·x̃_i ≤ 0 for all i, z·x̃ > 0). A network *without
 dead neurons*, every neuron active on some training point, can use z only as part of a neuron whose
-closed cell contains it. With excess > 0 a neuron of vanishing cost will do, of any live cell that touches z. At
-excess = 0 it must be a neuron of a flattest network, and its sign decides on which side f is
-unbounded.
+closed cell contains it. With excess > 0 a neuron of vanishing cost will do, of any live cell that
+touches z. At excess = 0 it must be a neuron of a flattest network, and its sign decides on which
+side f is unbounded.
 
 *Excess 0.* By complementary slackness a network is flattest exactly if it interpolates and every
 neuron, of cell P and sign s, has σ(R v) = γ q_P with γ ≥ 0 and q_P the projection of sλ on K_P, on
