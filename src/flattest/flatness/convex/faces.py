@@ -56,8 +56,8 @@ class Decision:
     "refuted": by `params`, a limit of flattest networks with other neurons (whether it errs
     elsewhere is for a test set to say), or by the direction `dead`, along which neurons cost
     nothing, whatever the least trace is. "not approached": the least trace exceeds the simple
-    bound. "open": not decided, `reason` says why. `others` is how many other faces were found, `weight` the
-    greatest share of a label's outputs that they can carry.
+    bound. "open": not decided, `reason` says why. `others` is how many other faces were found,
+    `weight` the greatest share of a label's outputs that they can carry.
     """
 
     outcome: Outcome
