@@ -5,9 +5,9 @@
 
 For each draw `ft.decide_faces` says whether the bound 4√d is approached, and by networks of the
 four neurons ±x[1] ± x[2] only (proven: all flattest networks generalize), by others too (refuted),
-or not at all; or a half-space is free of training points, so that dead neurons are free. What was expected
-before the runs: Wendel's theorem for the free half-spaces, one half of the draws at n = 2d, and for
-the kinks of the four neurons, one half at about n = 4d.
+or not at all; or a half-space is free of training points, so that dead neurons are free. What was
+expected before the runs: Wendel's theorem for the free half-spaces, one half of the draws at
+n = 2d, and for the kinks of the four neurons, one half at about n = 4d.
 """
 
 from collections.abc import Mapping
