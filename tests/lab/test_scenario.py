@@ -242,5 +242,5 @@ def test_what_is_not_a_distribution_is_refused_with_what_would_be():
     class Mine:
         d = 10
 
-    with pytest.raises(FlattestError, match="cannot be this Mine: .* your own subclass of ft.Distribution"):
+    with pytest.raises(FlattestError, match="cannot be this Mine: .* subclass of ft.Distribution"):
         Setup(name="a", distribution=Mine(), n=20, model=ft.MLP(30), algorithm=PHASES)
