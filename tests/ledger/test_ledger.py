@@ -1,6 +1,7 @@
 """The ledger of all papers: every status as expected, every constant pinned down."""
 
 import re
+from collections import defaultdict
 
 import pytest
 
@@ -127,3 +128,21 @@ def test_the_page_says_how_each_of_them_was_attacked():
     for entry in ledger():
         attacked = isinstance(entry.check, Attacked)
         assert ("attacked by" in PAGE[entry.id]) == attacked, entry.id
+
+
+def evidence_of(entry):
+    """What a row rests on: for a figure the experiments and the number taken of them, else the
+    function that computes it."""
+    if entry.experiments:
+        return entry.experiments, check(entry).verdict.value
+    return entry.check.__module__, entry.check.__qualname__
+
+
+def test_no_measurement_counts_twice():
+    """Two readings of one misprint are one measurement."""
+    rows = defaultdict(set)
+    for entry in ledger():
+        if entry.evidence != "citation":
+            statement = re.sub("(as-printed|corrected)$", "", entry.id)
+            rows[evidence_of(entry)].add(statement)
+    assert {key: ids for key, ids in rows.items() if len(ids) > 1} == {}

@@ -132,7 +132,7 @@ def _switching_distance(z: np.ndarray) -> float:
     of a line through θ*, and the noise in q's direction is u with probability v and −uv/(1 − v)
     else, of mean 0 and mean absolute value γ = 2uv.
     """
-    u, v = np.abs(z[0]), 1 / (1 + np.exp(-z[1]))
+    u, v = np.abs(z[0]), 0.5 + 0.49 * np.tanh(z[1])
     gamma = 2 * u * v
     top = 2 + gamma + np.array([0.0, np.abs(z[2])])
     side = np.exp(z[3:5])
