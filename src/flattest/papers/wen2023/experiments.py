@@ -20,7 +20,9 @@ from flattest.experiments.expectations import (
     AnyExpectation,
     AtLeast,
     AtMost,
+    FallsTo,
     FirstColumnsDominate,
+    LeastBy,
     RatioAtLeast,
     RatioAtMost,
     RisesAfterMinimum,
@@ -56,6 +58,15 @@ def poor(error: float) -> AtLeast:
 
 def flattest(relative: float) -> WithinOfBound:
     return WithinOfBound(relative=relative, at="tail")
+
+
+# The captions of Figures 1 and 8 see the sharpness fall without a number: by a fifth at least.
+FALLING = FallsTo(series="sharpness", to=0.8)
+
+
+def degenerates_from(epoch: int) -> LeastBy:
+    """A caption reads off a curve where the test error begins to rise: up to a factor of three."""
+    return LeastBy(series="test_error", epoch=3 * epoch)
 
 
 def flatter_than(baseline: str, factor: float) -> RatioAtMost:
@@ -171,7 +182,7 @@ EXPERIMENTS = (
         "Without bias, gradient descent with weight decay generalizes perfectly.",
         NO_BIAS,
         (ft.gd(0.01, weight_decay=0.05, epochs=100_000),),
-        (perfect(),),
+        (perfect(), FALLING),
         quick_epochs=(16_000,),
         quick_width=100,
     ),
@@ -254,6 +265,7 @@ EXPERIMENTS = (
             flattest(0.03),
             poor(0.15),
             RisesAfterMinimum(series="test_error", by=0.005),
+            degenerates_from(4_000),
             flatter_than("wen2023/fig4a", 2),
         ),
         quick_epochs=(12_000, 8_000),
@@ -330,7 +342,7 @@ EXPERIMENTS = (
         "With the logistic loss and no bias, the baseline generalizes perfectly.",
         NO_BIAS,
         (ft.sgd(0.1, batch=10, weight_decay=0.01, epochs=100_000),),
-        (perfect(),),
+        (perfect(), FALLING),
         quick_epochs=(3_000,),
         quick_width=100,
         loss=LOGISTIC,
@@ -369,6 +381,7 @@ EXPERIMENTS = (
             flattest(0.03),
             poor(0.15),
             RisesAfterMinimum(series="test_error", by=0.01),
+            degenerates_from(2_000),
             flatter_than("wen2023/fig9a", 1.3),
         ),
         quick_epochs=(8_000,),
