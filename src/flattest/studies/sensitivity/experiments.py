@@ -1,5 +1,6 @@
-"""What wen2023 leaves open: does 1-SAM's test error depend on initialization, sampling, ρ, width, and
-does SGD with label noise, which its section 2 names beside SAM, do the same?
+"""What wen2023 leaves open: does 1-SAM's test error depend on initialization, sampling, ρ, width?
+
+And does SGD with label noise, which section 2 of the paper names beside SAM, do the same?
 
     flattest run 'sensitivity/*' --full          27 settings, three seeds each
     flattest summary 'sensitivity/*' --full

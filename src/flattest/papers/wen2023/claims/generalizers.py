@@ -212,7 +212,7 @@ def even_circle(n: int) -> ft.Dataset:
     evidence="certificate",
     of=every,
 )
-def width_n_even(wider=(np.sqrt(2) - 1) ** 4 / 5, meeting=1 / 5) -> Verdicts:
+def width_n_even(wider=(2**0.5 - 1) ** 4 / 5, meeting=1 / 5) -> Verdicts:
     """At s gaps from its point a neuron of half-width h gaps is 1 − (s/h)², up to the circle's
     curvature. It is active on no other point, and the network flattest, for h < 1.
 

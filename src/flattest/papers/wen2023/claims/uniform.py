@@ -8,8 +8,7 @@ import itertools
 
 import numpy as np
 from scipy.integrate import quad
-from scipy.stats import beta as beta_law
-from scipy.stats import chi2
+from scipy.stats import beta as beta_law, chi2
 
 import flattest as ft
 from flattest.evidence import Verdict, at_least, at_most, equal
@@ -202,12 +201,13 @@ def lemma_a5() -> Verdict:
     source="Lemma A.5, proof, upper bound",
     evidence="identity",
 )
-def chebyshev(as_printed: bool, rate=1 - np.log(2) / 2) -> Verdict:
+def chebyshev(as_printed: bool, half=0.5) -> Verdict:
     """The upper bound of (6) for tiny δ.
 
     As printed 1/n ≤ e^{−1024d} δ is used, but log(2n/δ) > 1024d says 1/n < 2 e^{−1024d}/δ. The
     instance is d = 1, δ = e^{−2000}, n = 10⁵, and no such n = O(log(1/δ)) would do: Chebyshev gives
-    a power of n, and asks for 1/δ samples. (Var‖x‖² ≤ 2048σ⁴d² also makes its second term 8192σ⁴/n.)
+    a power of n, and asks for 1/δ samples. (Var‖x‖² ≤ 2048σ⁴d² also makes the second term
+    8192σ⁴/n.)
 
     Corrected: a σ-subgaussian x has E e^{λ‖x‖²} = E e^{√(2λ) x·g} ≤ E e^{λσ²‖g‖²} =
     (1 − 2λσ²)^{−d/2} for 2λσ² < 1 and g standard normal, so with λ = 1/(4σ²) the mean of n exceeds
@@ -221,6 +221,7 @@ def chebyshev(as_printed: bool, rate=1 - np.log(2) / 2) -> Verdict:
         return assuming(at_most(-np.log(n), -1024 * d + log_delta, 0.0, note), hypothesis)
     d = 3
     mgf = quad(lambda r: np.exp(r / 4 + chi2.logpdf(r, d)), 0, np.inf)[0]
+    rate = 1 - half * np.log(2)
     return equal(1 - np.log(mgf) / d, rate, 1e-6, "exponent per nd at λ = 1/(4σ²), C2 = 4σ²")
 
 
