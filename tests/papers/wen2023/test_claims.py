@@ -128,6 +128,24 @@ def test_an_algorithm_generalizes_up_to_the_error_of_its_row_only(monkeypatch, r
     assert check(entry).status == "fails"
 
 
+@pytest.mark.parametrize("row", ["no-bias", "sim-ln"])
+@pytest.mark.parametrize("ratio", [0.6, 1.4])
+def test_an_algorithm_far_from_the_bound_shows_nothing_of_flat_networks(monkeypatch, row, ratio):
+    found_to_be(monkeypatch, 0.0, 0.001, ratio)
+    assert check(get(f"wen2023/table-1/{row}-algorithm")).status == "fails"
+
+
+@pytest.mark.parametrize(
+    ("error", "ratio", "status"),
+    [(0.1, 1.05, "holds"), (0.1, 1.06, "fails"), (0.1, 0.94, "fails"), (0.11, 1.0, "fails")],
+)
+def test_sam_finds_the_former_of_section_5_only_at_the_least_trace(
+    monkeypatch, error, ratio, status
+):
+    found_to_be(monkeypatch, error, 0.001, ratio)
+    assert check(get("wen2023/section-5/heading-corrected")).status.startswith(status)
+
+
 @pytest.mark.parametrize("row", ["no-bias", "sim-bn"])
 def test_searches_count_only_from_bad_starts_and_where_they_end_well(monkeypatch, row):
     entry = get(f"wen2023/table-1/{row}-flattest")
