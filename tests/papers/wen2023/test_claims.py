@@ -17,7 +17,7 @@ from flattest.papers.wen2023.claims.rademacher import (
     cube_relu_rademacher,
     planar_relu_rademacher,
 )
-from flattest.problem.data import hypercube
+from flattest.problem.distributions import hypercube
 
 
 def patched(monkeypatch, place, change):

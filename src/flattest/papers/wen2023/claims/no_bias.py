@@ -13,7 +13,7 @@ from flattest.flatness.certification import population_error
 from flattest.ledger.claim import Verdicts, claim, every, misprint, provided
 from flattest.papers.wen2023.claims.bias import fits
 from flattest.papers.wen2023.claims.rademacher import cube_relu_rademacher
-from flattest.problem.data import hypercube
+from flattest.problem.distributions import hypercube
 from flattest.problem.models import Params
 from flattest.problem.randomness import generator
 
