@@ -163,6 +163,7 @@ RHO_LOWERED = (
     "Table 2 prints ρ = 1 for the second phase, 100 000 epochs; here it is 0.5 and 10 000. The "
     "quick variant leaves that phase out."
 )
+DOMINATING = FirstColumnsDominate(ratio=3.0)
 COLLAPSE = (
     "At the flattest point the active part of (γ, W2) has norm 1, so that an ascent step of length "
     "1 removes the output and with it the gradient that would bring it back."
@@ -225,7 +226,7 @@ EXPERIMENTS = (
         "dominate.",
         SIM_BN,
         SIM_BN_PHASES,
-        (FirstColumnsDominate(ratio=3.0),),
+        (DOMINATING,),
         quick_epochs=(2_000,),
         quick_expectations=(FirstColumnsDominate(ratio=2.0),),
         quick_width=100,
