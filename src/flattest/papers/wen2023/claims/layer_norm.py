@@ -1,5 +1,7 @@
 """Section 5 and Appendix A.4: networks with simplified LayerNorm."""
 
+import itertools
+
 import numpy as np
 
 import flattest as ft
@@ -178,6 +180,33 @@ def proposition_5_1(factor=1.0, two=2.0) -> Verdicts:
         error = population_error(model, params, data).value
         yield equal(error, factor * max(1 - n / 2**d, 0), 1e-12, "all of {−1, 1}^d, d ≤ 12")
         yield from _memorizer_parts(data, 1e-5, two)
+
+
+@misprint(
+    "wen2023/equation-18/index-",
+    printed="W1_{2i+j} = 2ε[(−1)^i, (−1)^j, 0, …] for i, j ∈ [2], and W1_k = 0 for all k > 4.",
+    corrected="W1_{2i+j+1} = 2ε[(−1)^i, (−1)^j, 0, …] for i, j ∈ {0, 1}, and W1_k = 0 for all "
+    "k > 4.",
+    source="Equation (18)",
+    evidence="identity",
+)
+def equation_18(as_printed: bool) -> Verdict:
+    """The interpolation error of (18); its first line, then its second, with 1-based indices.
+
+    i, j ∈ {1, 2} name the neurons 3, 4, 5 and 6, of which k > 4 erases two.
+    """
+    epsilon, width = 0.5, 6
+    data = ft.Xor(6).draw(40, 0)
+    params = {"W1": np.zeros((width, 6)), "b1": np.zeros(width), "W2": np.zeros(width)}
+    first, shift = (1, 0) if as_printed else (0, 1)
+    for i, j in itertools.product((first, first + 1), repeat=2):
+        neuron = 2 * i + j + shift - 1
+        params["W1"][neuron, :2] = 2 * epsilon * np.array([(-1) ** i, (-1) ** j])
+        params["b1"][neuron], params["W2"][neuron] = -2 * epsilon, (-1) ** (i + j)
+    for value in params.values():
+        value[4:] = 0
+    model = ft.MLP(width, bias=True, norm="sim_ln", epsilon=epsilon)
+    return fits(model, params, data)
 
 
 @claim(

@@ -10,15 +10,16 @@ from functools import cache
 
 import numpy as np
 from scipy import fft
+from scipy.integrate import quad
 from scipy.special import expit
 from scipy.stats import binom, chi2
 
 import flattest as ft
-from flattest.evidence import Verdict, equal
+from flattest.evidence import Verdict, at_least, at_most, equal
 from flattest.ledger.adversary import Family, Plan, universal
-from flattest.ledger.claim import Verdicts, misprint, worst
+from flattest.ledger.claim import Verdicts, assuming, misprint, worst
 from flattest.papers.wen2023.claims.instances import random_interpolator
-from flattest.problem.data import hypercube
+from flattest.problem.distributions import hypercube
 from flattest.problem.randomness import generator
 
 DELTA = 0.1
@@ -280,6 +281,63 @@ def lemma_a5() -> Plan:
     x = ft.Xor(16).draw(16, 0).x
     few = active_share(least_active_direction(x), x)
     yield equal(few, 0.0, 0.0, "least share at n = d, where some w has no active point")
+
+
+@misprint(
+    "wen2023/lemma-a.5/chebyshev-",
+    printed="Where log(2n/δ) > 1024d, 4 Var‖x‖²/(d²n) ≤ 2048d²/n ≤ 2048d² e^{−1024d} δ.",
+    corrected="By Chernoff's bound Pr((1/n) Σ‖x_i‖² > 4σ²d) ≤ e^{−nd(1 − log(2)/2)}, at most δ/2 "
+    "for n ≥ 2 log(2/δ)/d.",
+    source="Lemma A.5, proof, upper bound",
+    evidence="identity",
+)
+def chebyshev(as_printed: bool, half=0.5) -> Verdict:
+    """The upper bound of (6) for tiny δ.
+
+    As printed 1/n ≤ e^{−1024d} δ is used, but log(2n/δ) > 1024d says 1/n < 2 e^{−1024d}/δ. The
+    instance is d = 1, δ = e^{−2000}, n = 10⁵, and no such n = O(log(1/δ)) would do: Chebyshev gives
+    a power of n, and asks for 1/δ samples. (Var‖x‖² ≤ 2048σ⁴d² also makes the second term
+    8192σ⁴/n.)
+
+    Corrected: a σ-subgaussian x has E e^{λ‖x‖²} = E e^{√(2λ) x·g} ≤ E e^{λσ²‖g‖²} =
+    (1 − 2λσ²)^{−d/2} for 2λσ² < 1 and g standard normal, so with λ = 1/(4σ²) the mean of n exceeds
+    4σ²d with probability at most e^{−nd} 2^{nd/2}. The exponent is that of this bound on normal x,
+    where E e^{λ‖x‖²} is exact, by numerical integration.
+    """
+    if as_printed:
+        d, log_delta, n = 1, -2000.0, 1e5
+        note = "log of 1/n against that of e^{−1024d} δ, at d = 1, δ = e^{−2000}, n = 10⁵"
+        hypothesis = at_least(np.log(2 * n) - log_delta, 1024 * d, 0.0, "log(2n/δ)")
+        return assuming(at_most(-np.log(n), -1024 * d + log_delta, 0.0, note), hypothesis)
+    d = 3
+    mgf = quad(lambda r: np.exp(r / 4 + chi2.logpdf(r, d)), 0, np.inf)[0]
+    rate = 1 - half * np.log(2)
+    return equal(1 - np.log(mgf) / d, rate, 1e-6, "exponent per nd at λ = 1/(4σ²), C2 = 4σ²")
+
+
+@misprint(
+    "wen2023/lemma-a.6/covering-",
+    printed="A 1/64-covering of the unit sphere has at most 128^d points, by Lemma A.9.",
+    corrected="A 1/64-covering of the unit sphere has fewer than 129^d points, by Lemma A.9.",
+    source="Lemma A.6, proof",
+    evidence="identity",
+)
+def covering_size(as_printed: bool, base=129.0) -> Verdict:
+    """The least b with (2/ε + 1)^d ≤ b^d for all d, ε = 1/64; nothing hangs on it."""
+    return equal(2 / (1 / 64) + 1, 128.0 if as_printed else base, 1e-12, "2/ε + 1")
+
+
+@misprint(
+    "wen2023/lemma-a.6/radius-",
+    printed="With ‖w − w_k‖ ≤ 1/32 the last line is at least 1/16.",
+    corrected="With ‖w − w_k‖ ≤ 1/64, which the covering grants, the last line is at least 1/16.",
+    source="Lemma A.6, proof",
+    evidence="identity",
+)
+def covering_radius(as_printed: bool, radius=1 / 64) -> Verdict:
+    """1/8 − 2 · √2 · √2 ‖w − w_k‖: by (13) no direction has (1/n) Σ(w·x_i)² above 2."""
+    radius = 1 / 32 if as_printed else radius
+    return equal(1 / 8 - 2 * np.sqrt(2) * np.sqrt(2) * radius, 1 / 16, 1e-12, "the last line")
 
 
 @universal(
