@@ -11,9 +11,11 @@ from flattest.papers.mulayoff2021.claims.figures import figure_1
 from flattest.papers.mulayoff2021.experiments import FLATTER
 
 
-def test_three_equations_of_the_supplement_are_misprinted():
+def test_three_equations_and_a_lemma_of_the_supplement_are_misprinted():
     printed = {e.id for e in ledger("mulayoff2021/*") if e.reading == "as printed"}
-    assert printed == {f"mulayoff2021/{name}-as-printed" for name in ("S41", "S75", "S87")}
+    assert printed == {
+        f"mulayoff2021/{name}-as-printed" for name in ("S41", "S75", "S87", "lemma-5")
+    }
 
 
 def test_theorem_2_leaves_no_room_for_a_smaller_bound(monkeypatch):

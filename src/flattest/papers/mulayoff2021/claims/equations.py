@@ -151,9 +151,13 @@ def s75(as_printed: bool, linear=6.0, root=2.0) -> Verdicts:
     source="(S79)",
     refuted_by="a network with knots on inputs and λ_max^upper − 1 < 2∫|f″|g",
     least=1.0,
+    evidence="proof",
     evaluations=1200,
 )
 def s79() -> Plan:
+    """Proof: that of Lemma 4 for the mode with all toggles off, one of those over which
+    λ_max^upper is the largest."""
+
     def ratio(network: UnivariateNetwork, x: np.ndarray) -> float:
         variation = ft.weighted_total_variation(network, x)
         above = ft.upper_top_eigenvalue(network, own_data(network, x)).value - 1

@@ -96,7 +96,7 @@ def families_with_knots_on_data(
 
 def decoded(z: Array, n: int) -> tuple[UnivariateNetwork, np.ndarray]:
     """Inputs and network; b2 = 0, which neither Φ nor f″ depends on."""
-    w1, b1, w2 = z[n:].reshape(3, -1)
+    w1, b1, w2 = z[n:].reshape(3, -1).copy()
     return UnivariateNetwork(w1, b1, w2, 0.0), z[:n]
 
 

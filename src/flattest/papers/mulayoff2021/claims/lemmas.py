@@ -3,7 +3,7 @@
 import numpy as np
 
 import flattest as ft
-from flattest.evidence import Verdict, equal
+from flattest.evidence import Verdict, at_most, equal
 from flattest.ledger.adversary import Family, Plan, universal
 from flattest.ledger.claim import claim, worst
 from flattest.papers.mulayoff2021.claims.instances import (
@@ -94,9 +94,12 @@ def lemma_1_sgd(threshold=2.0) -> Verdict:
     refuted_by="a minimum with knots on inputs and a q such that at λ^lower = 2/η + δ a step from "
     "θ* + εq or θ* − εq ends within ε",
     least=1.0,
+    evidence="proof",
     evaluations=900,
 )
 def lemma_2_strong() -> Plan:
+    """Proof: ‖θ_1 − θ*‖ ≥ |qᵀ(I − ηH_m)q|ε ≥ (ηλ_m − 1 − ηδ)ε ≥ ε, since ‖H_m q − λ_m q‖ ≤ δ and
+    ηλ_m ≥ 2 + ηδ, whichever mode m the start is in."""
     yield from families_with_knots_on_data(_growth_at_the_limit)
 
 
@@ -119,9 +122,12 @@ def _growth_at_the_limit(network: UnivariateNetwork, x: np.ndarray) -> float:
     refuted_by="a switching system with a common eigenvector q and λ^lower = 2/η + γ/ε in which "
     "E|qᵀ(θ_t − θ*)| < ε for a t ≥ 1",
     least=1.0,
+    evidence="proof",
     evaluations=900,
 )
 def lemma_2_stable() -> Plan:
+    """Proof: qᵀH_m = λ_m qᵀ, so x_t = E|qᵀ(θ_t − θ*)| has x_{t+1} ≥ (ηλ^lower − 1)x_t − ηγ, which
+    is at least (1 + ηγ/ε)x_t − ηγ ≥ x_t as long as x_t ≥ ε, and x_0 = ε."""
     yield Family("two modes in the plane, noise of two values, t ≤ 8", 8, _switching_distance)
 
 
@@ -155,9 +161,12 @@ def _switching_distance(z: np.ndarray) -> float:
     refuted_by="a minimum with knots on inputs and a start from which descent at η = 2/λ_max^upper "
     "moves away",
     largest=1.0,
+    evidence="proof",
     evaluations=900,
 )
 def lemma_3() -> Plan:
+    """Proof: the gradient of every mode is 0 at θ* (S57), so a step is I − ηH_m, whose eigenvalues
+    lie in [−1, 1]."""
     for n, width, knots in SIZES_WITH_KNOTS:
         pairs = np.array([(i % n, i) for i in range(knots)])
 
@@ -178,9 +187,15 @@ def lemma_3() -> Plan:
     source="Lemma 4",
     refuted_by="a network and inputs with λ_max − 1 < 2∫|f″|g",
     least=1.0,
+    evidence="proof",
     evaluations=1200,
 )
 def lemma_4() -> Plan:
+    """Proof: λ_max ≥ ‖Φ1‖²/n² = 1 + Σ_i (w2_i²((Σ_active x_j)² + n_i²) + (Σ_active h_ij)²)/n², at
+    least 1 + 2 Σ_i |w2_i| √((Σ_active x_j)² + n_i²) |Σ_active h_ij|/n², whose terms are
+    2|w1_i w2_i| g⁺ or g⁻ at the knot τ_i, hence at least 2|w1_i w2_i| g(τ_i), where w1_i ≠ 0. And
+    ∫|f″|g ≤ Σ_i |w1_i w2_i| g(τ_i), since f″ = Σ_i |w1_i| w2_i δ(x − τ_i)."""
+
     def ratio(network: UnivariateNetwork, x: np.ndarray) -> float:
         variation = ft.weighted_total_variation(network, x)
         above = gram_top_eigenvalue(tangent_features(network, x)) - 1
@@ -208,9 +223,12 @@ def lemma_4_attained(factor=2.0) -> Verdict:
     source="Theorem 1",
     refuted_by="a network that is stable up to η = 2/λ_max and has ∫|f″|g > 1/η − 1/2 there",
     largest=1.0,
+    evidence="proof",
     evaluations=1200,
 )
 def theorem_1() -> Plan:
+    """Proof: a stable network has λ_max ≤ 2/η (Lemma 1) and λ_max ≥ 1 + 2∫|f″|g (Lemma 4)."""
+
     def share(network: UnivariateNetwork, x: np.ndarray) -> float:
         lr = 2 / gram_top_eigenvalue(tangent_features(network, x))
         variation = ft.weighted_total_variation(network, x)
@@ -232,17 +250,56 @@ def theorem_1_attained(half=0.5) -> Verdict:
     return equal(ft.weighted_total_variation(network, x), 1 / lr - half, 1e-7)
 
 
+LEMMA_5 = "‖H̃q − λ_max(H) q‖ ≤ √3 C (√λ_max(H) + √λ_max(H̃)) √(p_max/n) for any two modes, p_max "
+
+
+@claim(
+    "mulayoff2021/lemma-5-as-printed",
+    LEMMA_5 + "the largest number of neurons whose threshold is one of the (distinct) inputs.",
+    source="Lemma 5, (S64), (S70)",
+    evidence="certificate",
+    reading="as printed",
+)
+def lemma_5_as_printed() -> Verdict:
+    """One neuron with w1 = b1 = 0, w2 = 1 on n distinct inputs near 1: it toggles on all of them,
+    against (S64), and a step away from θ* it is off or on at all of them. Off, λ_max(H) = 1 with q
+    along b2; on, H̃q − q = (mean x, 1, 0, 0) has length ≈ √2 and λ_max(H̃) ≈ 3, while the right side
+    falls as 1/√n."""
+    n = 100
+    x = 1 + np.arange(n) / 1e4
+    network = UnivariateNetwork(np.zeros(1), np.zeros(1), np.ones(1), 0.0)
+    off, on = (tangent_features(network, x, np.full((n, 1), active)) for active in (False, True))
+    q, top = top_eigenvector(off), gram_top_eigenvalue(off)
+    left = np.linalg.norm(on @ (on.T @ q) / n - top * q)
+    right = lemma5_bound(top, gram_top_eigenvalue(on), gradient_bound(network, x), 1, n)
+    return at_most(left, right, 0.0, "a neuron with w1 = b1 = 0 toggles on all 100 inputs")
+
+
 @universal(
-    "mulayoff2021/lemma-5",
-    "‖H̃q − λ_max(H) q‖ ≤ √3 C (√λ_max(H) + √λ_max(H̃)) √(p_max/n) for any two modes.",
-    source="Lemma 5, (S70)",
-    refuted_by="two modes with a larger left side, or one above √(2/3) of the right: the third "
-    "block of ∇φ is 0 at a toggle, so that √2 does for √3",
+    "mulayoff2021/lemma-5-corrected",
+    LEMMA_5 + "with each neuron counted for every sample on which it toggles; √2 does for √3.",
+    source="Lemma 5, (S64), (S70)",
+    refuted_by="two modes with a left side above √(2/3) of the right",
     largest=np.sqrt(2 / 3),
     evaluations=900,
+    evidence="proof",
+    reading="as corrected",
 )
-def lemma_5() -> Plan:
+def lemma_5_corrected() -> Plan:
+    """Proof: H̃q − λq = (H̃ − H)q = (Φ̃(Φ̃ − Φ)ᵀ + (Φ̃ − Φ)Φᵀ)q/n, of length at most
+    ‖Φ̃ − Φ‖(√λ_max(H̃) + √λ_max(H))/√n. An entry of Φ̃ − Φ is not 0 where neuron i toggles on x_j,
+    and then in the blocks of w1 and b1 only (the third, w1 x_j + b1, is 0 at a toggle), at most C
+    in absolute value. So ‖(Φ̃ − Φ)u‖² ≤ 2C² Σ_i (Σ_j |u_j| a_ij)² ≤ 2C² p_max, as
+    `toggles_per_sample` has it."""
     yield from families_with_knots_on_data(_largest_disagreement)
+    for n, width in ((4, 2), (8, 1)):
+
+        def measured(z: np.ndarray, n: int = n) -> float:
+            network, x = decoded(z, n)
+            network.w1[0] = network.b1[0] = 0.0
+            return _largest_disagreement(network, x)
+
+        yield Family(f"n = {n}, k = {width}, w1_1 = b1_1 = 0", n + 3 * width, measured)
 
 
 def _largest_disagreement(network: UnivariateNetwork, x: np.ndarray) -> float:
@@ -265,9 +322,13 @@ def _largest_disagreement(network: UnivariateNetwork, x: np.ndarray) -> float:
     refuted_by="a minimum at the limit of (S75) from which a step from θ* ± εq ends within ε, q "
     "the top eigenvector of the sharpest mode",
     least=1.0,
+    evidence="proof",
     evaluations=900,
 )
 def theorem_2() -> Plan:
+    """Proof: Lemma 2 with Lemma 5 as corrected, λ_m = λ_max^upper for every mode and
+    δ = 2√3 C √λ_max^upper √(p_max/n)."""
+
     def growth(network: UnivariateNetwork, x: np.ndarray) -> float:
         features = [tangent_features(network, x, pattern) for pattern in modes(network, x)]
         top = max(features, key=gram_top_eigenvalue)
@@ -295,9 +356,12 @@ def _strong_limit(network: UnivariateNetwork, x: np.ndarray, upper: float) -> fl
     refuted_by="a minimum with knots on inputs and a larger ∫|f″|g at the largest η that (S75) "
     "allows",
     largest=1.0,
+    evidence="proof",
     evaluations=900,
 )
 def theorem_2_variation() -> Plan:
+    """Proof: Theorem 2 with (S79)."""
+
     def share(network: UnivariateNetwork, x: np.ndarray) -> float:
         upper = ft.upper_top_eigenvalue(network, own_data(network, x)).value
         limit = _strong_limit(network, x, upper)

@@ -20,8 +20,12 @@ def relu(t):
     refuted_by="two reals with a larger left side",
     largest=1.0,
     attained=True,
+    evidence="proof",
 )
 def lemma_a26(factor=1.0) -> Plan:
+    """Proof: the left side is |relu(x) − relu(y)|(relu(x) + relu(y)), and relu is 1-Lipschitz and
+    at most the absolute value."""
+
     def ratio(z: np.ndarray) -> float:
         x, y = z
         # Nearer than this the difference of squares is rounding.
@@ -37,9 +41,13 @@ def lemma_a26(factor=1.0) -> Plan:
     "If a + d = b + c, (relu a + relu d − relu b − relu c)² is at most the sum of the four squares "
     "relu(·)², with equality iff three of the four are not positive.",
     source="Lemma A.27",
-    evidence="enumeration",
+    evidence="proof",
 )
 def lemma_a27(factor=1.0) -> Verdict:
+    """Proof: write A = relu(a) and so on; by symmetry A + D ≥ B + C. If a and d are positive,
+    A + D = b + c ≤ B + C, so that the left side is 0 and the right one is not. If only a is,
+    0 ≤ A − B − C ≤ A, so that the left side is at most A², which is the right side where b and c
+    are not positive, and less otherwise. If neither is, all four are 0."""
     a, b, c = np.array(list(itertools.product(range(-12, 13), repeat=3))).T
     four = np.array([a, b + c - a, b, c])
     left = (relu(four[0]) + relu(four[1]) - relu(four[2]) - relu(four[3])) ** 2

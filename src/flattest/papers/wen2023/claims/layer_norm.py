@@ -35,9 +35,14 @@ def lemma_a12_bound(data: ft.Dataset, epsilon: float, two: float = 2.0) -> float
     least=1.0,
     attained=True,
     evaluations=1500,
+    evidence="proof",
 )
 def lemma_a12(factor=1.0, two=2.0) -> Plan:
-    """Any network interpolates its own outputs, so data, weights and ε are free. One neuron with
+    """Proof: where ‖r‖ ≥ ε, ‖∂f/∂a‖² = ‖r‖²/‖r‖² = 1. Else f = a·r/ε, and the squares of ∂f/∂a and
+    ∂f/∂W1 add up to (‖r‖² + ‖a 1[h > 0]‖²‖x'‖²)/ε² ≥ 2‖r‖‖a 1[h > 0]‖‖x'‖/ε² ≥ (2/ε)|f|‖x'‖. With
+    Lemma 4.1 and f = y this is the bound.
+
+    Any network interpolates its own outputs, so data, weights and ε are free. One neuron with
     w = r x'/‖x'‖ and a = r at one point attains the bound where r‖x'‖ < ε."""
     for n, d, width in ((1, 2, 1), (2, 2, 2), (4, 2, 4)):
 

@@ -160,8 +160,14 @@ def least_cover_of_circle(epsilon: float) -> int:
     "the greedy one of 1000 points of the sphere, has as many",
     largest=1.0,
     evaluations=120,
+    evidence="proof",
 )
 def lemma_a9() -> Plan:
+    """Proof: for ε ≥ 2 one point does. Else let T be a maximal set of points of the sphere with
+    distances of at least ε, which covers it. The balls of radius ε/2 about T are disjoint up to
+    their boundaries, lie in the ball of radius 1 + ε/2 and miss the one of radius 1 − ε/2 about 0,
+    so that |T|(ε/2)^d < (1 + ε/2)^d."""
+
     yield Family("d = 1", 1, lambda z: (1 if z[0] >= np.log(2) else 2) / (2 * np.exp(-z[0]) + 1))
     yield Family(
         "d = 2",
