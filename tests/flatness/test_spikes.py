@@ -1,4 +1,4 @@
-"""Spike networks are as flat as one asks, interpolate, and are wrong on points that were not seen."""
+"""Spike networks: as flat as one asks, interpolating, and wrong on points that were not seen."""
 
 import numpy as np
 import pytest
@@ -33,7 +33,7 @@ def difference_trace(params, data):
 
     room = np.abs(data.x @ params["W1"].T + params["b1"]).min(axis=0)
     steps = {name: np.full(len(room), 1e-4) for name in ("gamma", "W2")}
-    steps |= {name: 1e-2 * room for name in ("W1", "b1")}
+    steps |= dict.fromkeys(("W1", "b1"), 0.01 * room)
     total, here = 0.0, L(params)
     for name, value in params.items():
         for k in np.ndindex(value.shape):
@@ -88,6 +88,7 @@ def test_one_pair_is_enough_for_complete_data_of_any_size(tails):
             assert interpolation_error(model, alone, data) > 1e-7
 
 
+@pytest.mark.slow
 def test_one_pair_at_the_size_of_table_1_is_wrong_on_a_tenth_of_all_points():
     model, params, certificate = sim_bn_spike(LARGE, width=6)
     assert certificate.holds
