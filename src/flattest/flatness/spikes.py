@@ -12,7 +12,7 @@ import numpy as np
 
 from flattest.errors import FlattestError
 from flattest.flatness.bounds import targets
-from flattest.flatness.certification import ZERO
+from flattest.flatness.certification import FLATTEST, ZERO
 from flattest.flatness.constructions import Construction, construction, enough_width
 from flattest.problem.data import Dataset, hypercube, meets_condition_1, require_dataset
 from flattest.problem.losses import Loss, loss as resolve_loss
@@ -77,6 +77,14 @@ def sim_bn_spike(
     model = MLP(enough_width(width, len(params["b1"])), bias=True, norm="sim_bn")
     statement = f"Sim-BN spike network within {excess:g} of the infimum"
     return construction(statement, model, params, data, loss, tolerance=excess / (4 * kappa * t))
+
+
+def flattest_spike(
+    data: Dataset, width: int | None = None, loss: str | Loss = "mse"
+) -> Construction:
+    """The spike network whose excess is just within what `certify` calls flattest."""
+    t, kappa = _checked(data, FLATTEST, width, loss)
+    return sim_bn_spike(data, 0.9 * FLATTEST * 4 * kappa * t, width, loss)
 
 
 class Spike(NamedTuple):

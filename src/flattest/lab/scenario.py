@@ -88,8 +88,19 @@ def answer(
         )
         for role, results in found.items()
     }
+    findings["challenge"] = _placed(findings["challenge"], setup)
     halves = findings["challenge"], findings["algorithm"]
     return Answer(setup.name, scenario(*halves), *halves, findings.get("baseline"))
+
+
+def _placed(finding: Finding, setup: Setup) -> Finding:
+    """The finding of a challenge, with what it is on where the algorithm ran on something else."""
+    c = setup.challenge
+    if c is None or _is_own(setup):
+        return finding
+    on = f"{type(c.distribution).__name__} data with d = {c.distribution.d}, n = {c.n}"
+    sentence = f"{finding.sentence} This is on {on}, width {c.model.width}: not on the algorithm's."
+    return msgspec.structs.replace(finding, sentence=sentence)
 
 
 def _with_failures(finding: Finding, runs: Sequence[StoredRun]) -> Finding:
