@@ -6,7 +6,7 @@ import pytest
 import flattest as ft
 from flattest.flatness.certification import interpolation_error, population_error
 from flattest.flatness.spikes import sim_bn_spike
-from flattest.problem.data import hypercube
+from flattest.problem.distributions import hypercube
 from support.reference import dense_jacobian
 
 SMALL = ft.CompleteXor(5).draw(20, seed=0)

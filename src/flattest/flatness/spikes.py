@@ -14,7 +14,8 @@ from flattest.errors import FlattestError
 from flattest.flatness.bounds import targets
 from flattest.flatness.certification import FLATTEST, ZERO
 from flattest.flatness.constructions import Construction, construction, enough_width
-from flattest.problem.data import Dataset, hypercube, meets_condition_1, require_dataset
+from flattest.problem.data import Dataset, require_dataset
+from flattest.problem.distributions import hypercube, meets_condition_1
 from flattest.problem.losses import Loss, loss as resolve_loss
 from flattest.problem.models import MLP, Params
 from flattest.problem.randomness import generator

@@ -15,7 +15,7 @@ from flattest.papers.wen2023.claims.instances import (
     random_interpolator,
     small_data,
 )
-from flattest.problem.data import hypercube
+from flattest.problem.distributions import hypercube
 from flattest.problem.models import Params
 from flattest.problem.randomness import generator
 
