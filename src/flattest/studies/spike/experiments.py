@@ -1,6 +1,6 @@
-"""Does 1-SAM stay at a spike network, which is as flat as one asks and does not generalize?
+"""Spike networks, as flat as one asks, do not generalize: their laws, and whether 1-SAM stays.
 
-    flattest run 'spike/*' --full          three settings, three seeds each; minutes
+    flattest run 'spike/*' --full          five panels, three seeds each; minutes
     flattest summary 'spike/*' --full
 
 The spike network of `ft.sim_bn_spike` on complete xor data (Theorem 3.2's Condition 1), trained
@@ -14,7 +14,7 @@ Without the perturbation (ρ = 0) nothing decays. These expectations were writte
 of the first setting (seeds 0 and 1) and none of the others.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,58 @@ from flattest.experiments.expectations import (
     RatioAtMost,
 )
 from flattest.experiments.experiment import Computed, Experiment, Variant
+
+
+class AcrossExcess(Computed, frozen=True, tag="spike/across_excess"):
+    """The test error of spike networks, and their least s_j/‖(W1_j, b1_j)‖, against the excess."""
+
+    d: int = 30
+    n: int = 116
+    excesses: tuple[float, ...] = (1e-2, 1e-4, 1e-6, 1e-8)
+
+    def compute(self, seed: int) -> Mapping[str, Any]:
+        data = ft.CompleteXor(self.d).draw(self.n, seed)
+        built = [ft.sim_bn_spike(data, excess=excess) for excess in self.excesses]
+        return {
+            "excess": np.array([b.certificate.value - b.certificate.bound for b in built]),
+            "test_error": _errors(built, data),
+            "statistic": np.array([_least_statistic(b.params, data.x) for b in built]),
+        }
+
+    def columns(self, series: Mapping[str, np.ndarray]) -> Mapping[str, float]:
+        slope = np.polyfit(np.log(series["excess"]), np.log(series["statistic"]), 1)[0]
+        named = zip(self.excesses, series["test_error"], strict=True)
+        errors = {f"error_at_{excess:.0e}": float(error) for excess, error in named}
+        return errors | {"exponent_of_the_statistic": float(slope)}
+
+
+class AcrossWidths(Computed, frozen=True, tag="spike/across_widths"):
+    """The test error of spike networks against their width."""
+
+    d: int = 30
+    n: int = 116
+    widths: tuple[int, ...] = (6, 12, 20, 36)
+
+    def compute(self, seed: int) -> Mapping[str, Any]:
+        data = ft.CompleteXor(self.d).draw(self.n, seed)
+        built = [ft.sim_bn_spike(data, width=width) for width in self.widths]
+        return {"width": np.array(self.widths), "test_error": _errors(built, data)}
+
+    def columns(self, series: Mapping[str, np.ndarray]) -> Mapping[str, float]:
+        named = zip(self.widths, series["test_error"], strict=True)
+        return {f"error_at_width_{width}": float(error) for width, error in named}
+
+
+def _errors(built: Sequence[ft.Construction], data: ft.Dataset) -> np.ndarray:
+    from flattest.flatness.certification import population_error
+
+    return np.array([population_error(b.model, b.params, data, 20_000).value for b in built])
+
+
+def _least_statistic(params: Mapping[str, np.ndarray], x: np.ndarray) -> float:
+    W1, b1 = params["W1"], params["b1"]
+    s = np.sqrt((np.maximum(x @ W1.T + b1, 0) ** 2).mean(axis=0))
+    return float((s / np.linalg.norm(np.column_stack([W1, b1]), axis=1)).min())
 
 
 class FromSpike(Computed, frozen=True, tag="spike/from_spike"):
@@ -82,6 +134,8 @@ _FOUR_TIMES = (
     RatioAtLeast(other="spike/sam", series="left", ratio=3.5),
     RatioAtMost(other="spike/sam", series="left", ratio=4.5),
 )
+_WRONG = (AtLeastInEverySeed(series="test_error", at="min", value=0.85),)
+_SOMEWHERE = (AtLeastInEverySeed(series="test_error", at="min", value=0.01),)
 _STAYS = (AtLeastInEverySeed(series="test_error", value=0.85),)
 
 
@@ -103,7 +157,25 @@ def _experiment(
     )
 
 
+_LAWS = (
+    Experiment(
+        name="spike/excess",
+        figure="Spike networks",
+        statement="The test error is the same at every excess; the least statistic falls with it.",
+        quick=Variant(AcrossExcess(d=8, n=28), 1, _WRONG),
+        full=Variant(AcrossExcess(), 3, _WRONG),
+    ),
+    Experiment(
+        name="spike/width",
+        figure="Spike networks",
+        statement="One pair of neurons is enough to be wrong somewhere, a few dozen to be wrong "
+        "almost everywhere.",
+        quick=Variant(AcrossWidths(d=8, n=28, widths=(6, 20)), 1, _SOMEWHERE),
+        full=Variant(AcrossWidths(), 3, _SOMEWHERE),
+    ),
+)
 EXPERIMENTS = (
+    *_LAWS,
     _experiment("sam", "1-SAM leaves the spike network and ends where it generalizes.", _LEAVES),
     _experiment(
         "sam-half-rho",

@@ -156,7 +156,7 @@ def no_bias_flattest(found: Summary) -> Verdict:
     "With Sim-BN under Condition 1 all near-flattest minimizers generalize (✓).",
     source="Table 1, row 3",
     experiments=("table1/sim-bn-challenge",),
-    reading="as printed",
+    expected="fails",
 )
 def sim_bn_flattest(found: Summary) -> Verdict:
     error, trace = found.column("test_error"), found.column("sharpness")
