@@ -70,6 +70,10 @@ from flattest.lab.challenge import (
 from flattest.lab.setup import (
     Setup as Setup,
 )
+from flattest.papers.vardhan2026.constructions import (
+    bad_memorizer as bad_memorizer,
+    bad_twin as bad_twin,
+)
 from flattest.papers.wen2023.constructions import (
     circle_generalizer as circle_generalizer,
     head_generalizer as head_generalizer,

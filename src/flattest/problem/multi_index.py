@@ -136,6 +136,25 @@ def signal_power(distribution: MultiIndex) -> float:
     return float(alpha @ gaussian_moments(distribution.link, V, distribution.link, V) @ alpha)
 
 
+def mean_activation(name: str, W) -> np.ndarray:
+    """E φ(w_j·x) over x ~ N(0, I), in closed form: E t = 0, E relu(t) = 1/√(2π), E t² = 1."""
+    means = {"linear": 0.0, "relu": 1 / np.sqrt(2 * np.pi), "quadratic": 1.0}
+    sizes = np.linalg.norm(_checked_weights(W), axis=1)
+    parts = [factor * means[phi] * sizes ** _DEGREES[phi] for phi, factor in _expansion(name)]
+    return np.sum(parts, axis=0)
+
+
+def mean_label(distribution: MultiIndex) -> float:
+    """E y."""
+    V, alpha = distribution.teacher
+    return float(alpha @ mean_activation(distribution.link, V))
+
+
+def label_variance(distribution: MultiIndex) -> float:
+    """Var y without the noise: the least loss of networks that do not see span(U), Example 1."""
+    return signal_power(distribution) - mean_label(distribution) ** 2
+
+
 def _loss(power, k, K, a) -> float:
     loss = float(power - 2 * a @ k + a @ K @ a)
     if not np.isfinite(loss):

@@ -14,7 +14,13 @@ from flattest.papers.vardhan2026.claims.instances import (
     unit_weights,
 )
 from flattest.papers.vardhan2026.interpolation import flattest_outer_weights
-from flattest.problem.multi_index import gaussian_moments, largest_cosine, signal_power
+from flattest.problem.multi_index import (
+    gaussian_moments,
+    label_variance,
+    largest_cosine,
+    mean_label,
+    signal_power,
+)
 from flattest.problem.randomness import generator
 
 ACTIVATIONS = ("relu", "leaky_relu:0.1", "quadratic")
@@ -73,20 +79,13 @@ def definition_2(rho=0.3) -> Verdict:
     distribution = ft.SumOfSingleIndex(30, 3, "relu")
     U = distribution.directions
     W = ft.bad_inner_weights(U, 90, 0.3, seed=0)
-    variance = signal_power(distribution) - _mean_label(distribution) ** 2
+    variance = label_variance(distribution)
     least, _ = ft.least_population_loss(W, distribution, "relu")
     return provided(
         equal(ft.span_correlation(W, U), rho, 1e-9, "correlation of span{w_j} with span(U)"),
         at_most(largest_cosine(W), 0.95),
         at_least(least / variance, 0.5),
     )
-
-
-def _mean_label(distribution) -> float:
-    """E y = Σ α_k E link(t); E link(t) = E s² link(t) for s independent of t, in closed form."""
-    _, alpha = distribution.teacher
-    s, t = np.eye(2)
-    return float(alpha.sum() * gaussian_moments("quadratic", s, distribution.link, t)[0, 0])
 
 
 @claim(
@@ -132,8 +131,8 @@ def example_1(factor=1.0) -> Verdicts:
         distribution = ft.SumOfSingleIndex(20, 4, name, 0.3)
         W = ft.bad_inner_weights(distribution.directions, 30, 0.0, seed=0)
         a = generator(1, "claims/outer weights").standard_normal(30) / 10
-        mean = _mean_label(distribution)
-        spread = signal_power(distribution) - mean**2 + 0.3**2
+        mean = mean_label(distribution)
+        spread = label_variance(distribution) + 0.3**2
         K = gaussian_moments(name, W, name, W)
         # E f = m₁ Σ a_j with m₁ = E σ(t), which is E y for a teacher of the same activation.
         square = a @ K @ a - 2 * mean * mean * a.sum() + mean**2
@@ -152,7 +151,7 @@ def example_1(factor=1.0) -> Verdicts:
 def proposition_4() -> Verdict:
     distribution = ft.SumOfSingleIndex(30, 3, "relu")
     U = distribution.directions
-    variance = signal_power(distribution) - _mean_label(distribution) ** 2
+    variance = label_variance(distribution)
     least = [
         ft.least_population_loss(ft.bad_inner_weights(U, 90, rho, seed=1), distribution, "relu")[0]
         for rho in (0.0, 0.1, 0.3, 0.6, 0.9)
