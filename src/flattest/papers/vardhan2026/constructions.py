@@ -23,8 +23,8 @@ def bad_twin(
 ) -> Construction:
     """A bad interpolator with the least trace S_min that Theorem 4's flattest interpolator has.
 
-    The labels are those of a teacher, y = Σ_k α_k σ(u_k·x), without noise. Theorem 4: w_j = u_k,
-    a_j = α_k r/m with m/r neurons for each k. Its twin has w_j = X_⊥⁺ X u_k + v_j in the place of
+    The labels are those of a teacher, y = Σ_k α_k σ(u_k·x), without noise or offset. Theorem 4:
+    w_j = u_k, a_j = α_k r/m with m/r neurons for each k. Its twin has w_j = X_⊥⁺ X u_k + v_j in the place of
     u_k, with X v_j = 0, v_j ⟂ U. So X w_j = X u_k: on the training set every neuron has the
     teacher's pre-activations. The twin interpolates, and A_j = mean σ(w_j·x_i)² and
     B_j = mean σ′(w_j·x_i)² ‖x_i‖², hence S_min (Lemma 3), are the teacher's, for σ of every degree.
@@ -32,9 +32,10 @@ def bad_twin(
 
     The v_j are random, of `spread` times the norm of X_⊥⁺ X u_k, so that the w_j are separated, as
     Definition 2 asks: two with the same k have a cosine of about 1/(1 + spread²). They need
-    n < d − r; at n = d − r there is no room for them, and spread must be 0. A spread of √m bounds
-    the condition number of the activations' covariance too (Assumption 3), and makes the population
-    loss as large as one likes, at the same S_min.
+    n < d − r; at n = d − r there is no room for them, and spread must be 0. With a spread of √m the
+    cosines that the common part makes are of order 1/m, so that the activations' covariance is as
+    well conditioned as that of the random v_j (Assumption 3), and the population loss grows with
+    the spread without bound, at the same S_min.
     """
     require_dataset(data)
     U, alpha, link = _noiseless_teacher(data)
@@ -87,10 +88,10 @@ def _distribution(data: ft.Dataset) -> ft.SumOfSingleIndex:
 
 def _noiseless_teacher(data: ft.Dataset) -> tuple[np.ndarray, np.ndarray, str]:
     distribution = _distribution(data)
-    if distribution.noise > 0:
+    if distribution.noise or distribution.offset:
         raise ft.FlattestError(
-            "A twin has the outputs of the teacher, which noisy labels are not: draw from a "
-            "distribution with noise 0, or ask for bad_memorizer."
+            "A twin has the outputs of the teacher, which noisy or shifted labels are not: draw "
+            "from a distribution with noise 0 and offset 0, or ask for bad_memorizer."
         )
     return *distribution.teacher, distribution.link
 

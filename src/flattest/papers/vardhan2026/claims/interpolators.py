@@ -154,9 +154,10 @@ def theorem_1(factor=1.0) -> Verdict:
 
 
 @claim(
-    "vardhan2026/theorem-2",
-    "Bad interpolators (Definition 2) have S_min ≳ d^{c/(c+1)} m^{1−p/2}, the flattest "
-    "d^{c/(c+1)} m^{1−p}: a gap of n^{c/(c+1)}, √n for ReLU.",
+    "vardhan2026/theorem-2/drawn",
+    "Bad interpolators (Definition 2) with inner weights drawn independently of the data have "
+    "S_min ≳ d^{c/(c+1)} m^{1−p/2}, the flattest d^{c/(c+1)} m^{1−p}: a gap of n^{c/(c+1)}, √n for "
+    "ReLU.",
     source="Theorem 2 with Theorem 1",
     evidence="scaling law",
 )
@@ -178,8 +179,8 @@ def theorem_2() -> Verdict:
 
 
 @figure(
-    "vardhan2026/theorem-2-large",
-    "As theorem-2 for larger n, for ReLU, LeakyReLU (gap n^{1/2}) and quadratic (gap n^{2/3}).",
+    "vardhan2026/theorem-2/drawn-large",
+    "As theorem-2/drawn for larger n: ReLU, LeakyReLU (gap n^{1/2}) and quadratic (gap n^{2/3}).",
     source="Theorem 2 with Theorem 1",
     experiments=tuple(f"vardhan2026/scaling-{label}" for label in ACTIVATIONS),
     of=worst,
