@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from flattest.errors import FlattestError
-from flattest.problem.data import Dataset, ball, xor
+from flattest.problem.data import Dataset
+from flattest.problem.distributions import ball, xor
 from flattest.problem.losses import Logistic, loss
 from flattest.problem.models import MLP, FunctionModel
 from flattest.training import loop

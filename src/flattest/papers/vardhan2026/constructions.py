@@ -14,6 +14,7 @@ import numpy as np
 import flattest as ft
 from flattest.flatness.constructions import Construction, construction, enough_width
 from flattest.problem.data import require_dataset
+from flattest.problem.distributions import unit_rows
 from flattest.problem.randomness import generator
 from flattest.rescaling.two_layer import least_trace
 
@@ -24,9 +25,9 @@ def bad_twin(
     """A bad interpolator with the least trace S_min that Theorem 4's flattest interpolator has.
 
     The labels are those of a teacher, y = Σ_k α_k σ(u_k·x), without noise or offset. Theorem 4:
-    w_j = u_k, a_j = α_k r/m with m/r neurons for each k. Its twin has w_j = X_⊥⁺ X u_k + v_j in the place of
-    u_k, with X v_j = 0, v_j ⟂ U. So X w_j = X u_k: on the training set every neuron has the
-    teacher's pre-activations. The twin interpolates, and A_j = mean σ(w_j·x_i)² and
+    w_j = u_k, a_j = α_k r/m with m/r neurons for each k. Its twin has w_j = X_⊥⁺ X u_k + v_j in the
+    place of u_k, with X v_j = 0, v_j ⟂ U. So X w_j = X u_k: on the training set every neuron has
+    the teacher's pre-activations. The twin interpolates, and A_j = mean σ(w_j·x_i)² and
     B_j = mean σ′(w_j·x_i)² ‖x_i‖², hence S_min (Lemma 3), are the teacher's, for σ of every degree.
     Off the training set it does not see U.
 
@@ -120,5 +121,4 @@ def _unseen(x: np.ndarray, U: np.ndarray, count: int, spread: float, seed: int) 
             "twins in; take spread = 0."
         )
     kernel = np.linalg.svd(seen)[2][len(seen) :]
-    rows = generator(seed, "bad twin").standard_normal((count, len(kernel)))
-    return rows / np.linalg.norm(rows, axis=1, keepdims=True) @ kernel
+    return unit_rows(generator(seed, "bad twin").standard_normal((count, len(kernel)))) @ kernel

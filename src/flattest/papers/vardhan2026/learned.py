@@ -17,7 +17,7 @@ import numpy as np
 
 import flattest as ft
 from flattest.papers.vardhan2026.interpolation import flattest_outer_weights
-from flattest.problem.data import unit_rows
+from flattest.problem.distributions import unit_rows
 from flattest.problem.multi_index import label_variance
 
 # Adam's, with a rate in units of the sphere's radius that falls to 0 linearly.
