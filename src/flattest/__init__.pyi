@@ -20,6 +20,7 @@ from flattest.errors import (
     FlattestError as FlattestError,
 )
 from flattest.evidence import (
+    Attack as Attack,
     Verdict as Verdict,
 )
 from flattest.experiments.experiment import (
