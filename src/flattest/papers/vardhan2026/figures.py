@@ -90,10 +90,14 @@ def learned(results: Sequence[ft.Run], tasks: Sequence[Learned]) -> Figure:
     for name, colour in (("drawn", RED), ("learned", BLUE)):
         mean, error = averaged(results, name)
         for column, d in enumerate(task.dimensions):
-            style = {"color": colour, "alpha": 0.4 + 0.6 * (column + 1) / len(task.dimensions)}
-            label = f"{name}, d = {d}"
             ax.errorbar(
-                task.samples, mean[:, column], error[:, column], fmt="o-", label=label, **style
+                task.samples,
+                mean[:, column],
+                error[:, column],
+                fmt="o-",
+                color=colour,
+                alpha=0.4 + 0.6 * (column + 1) / len(task.dimensions),
+                label=f"{name}, d = {d}",
             )
     ax.axhline(1, color="0.7", linewidth=1)
     ax.set(xscale="log", yscale="log", xlabel="n/d", ylabel=r"$S_{\min}$ over the teacher's")
