@@ -179,13 +179,29 @@ from flattest.stability.weights import (
 from flattest.training.algorithms import (
     Phase as Phase,
     StepChange as StepChange,
+    adam as adam,
+    adamw as adamw,
+    asam as asam,
     gd as gd,
+    gsam as gsam,
     label_noise_sgd as label_noise_sgd,
+    momentum as momentum,
+    optax as optax,
+    own_step as own_step,
     sam as sam,
     sgd as sgd,
 )
 from flattest.training.log import (
     Log as Log,
+)
+from flattest.training.optimizers import (
+    Adam as Adam,
+    AdamW as AdamW,
+    Cosine as Cosine,
+    Momentum as Momentum,
+    Optax as Optax,
+    Step as Step,
+    Steps as Steps,
 )
 from flattest.training.run import (
     Progress as Progress,

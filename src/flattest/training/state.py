@@ -1,6 +1,6 @@
 """What both engines take and give: the problem, and where a run stands at an epoch's end."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -32,14 +32,15 @@ class Problem:
 class State:
     """Where a run stands, always at the end of an epoch.
 
-    params: arrays in the run's precision, which is theirs. epoch, step: done in the whole run;
+    params: arrays in the run's precision, which is theirs. memory: what the phase's optimizer keeps
+    beside them, empty where it has not begun. epoch, step: done in the whole run;
     phase_epoch: done in the current phase (warm-up counts from there), the phase's index being
     `phase`. changed: whether the phase's step change has happened. halt: why the engine returned
     early, "stopped" (the loss reached `stop_loss`) or "diverged".
 
-    A diverged epoch is not applied: params and the epochs are those at its start, and `step` is
-    the number of updates done when the network's output on a batch, or at the end of the epoch a
-    parameter, was first not finite.
+    A diverged epoch is not applied: params, memory and the epochs are those at its start, and
+    `step` is the number of updates done when the network's output on a batch, or at the end of the
+    epoch a parameter, was first not finite.
 
     Engines have one entry point, `advance(problem, phase, state, epochs) -> State`. What it
     computes depends on the arguments only, so that any way to cut a phase into calls gives the
@@ -53,6 +54,7 @@ class State:
     phase_epoch: int = 0
     changed: bool = False
     halt: Halt | None = None
+    memory: dict[str, np.ndarray] = field(default_factory=dict)
 
     @property
     def dtype(self) -> np.dtype:

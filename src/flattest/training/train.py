@@ -189,7 +189,9 @@ class _Session:
         if (over or due or state.halt == "diverged") and state.epoch > self.points[-1]["epoch"]:
             self.record(state, schedule, step)
         if over and state.halt != "diverged":
-            state = replace(state, phase=state.phase + 1, phase_epoch=0, changed=False, halt=None)
+            state = replace(
+                state, phase=state.phase + 1, phase_epoch=0, changed=False, halt=None, memory={}
+            )
         if self.checkpoints is not None and self.checkpoints.is_due:
             self.save(state)
         return state
