@@ -15,8 +15,10 @@ FAST = ledger("*", "fast")
 # Slow, and run by `make test-more`: what takes over a second.
 SLOW = [
     "mulayoff2021/S32",
+    "vardhan2026/appendix-b.1",
     "vardhan2026/lemma-2",
     "vardhan2026/lemma-8",
+    "vardhan2026/proposition-4",
     "vardhan2026/theorem-2/drawn",
     "vardhan2026/theorem-3/drawn",
     "wen2023/definition-4.1",

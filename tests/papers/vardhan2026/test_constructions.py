@@ -29,7 +29,7 @@ def outputs(made, x):
     return np.asarray(made.model.apply(made.params, x, x))
 
 
-@pytest.mark.parametrize("link", ["relu", "leaky_relu:0.1", "quadratic", "relu^3"])
+@pytest.mark.parametrize("link", ["relu", "quadratic"])
 def test_a_twin_is_as_flat_as_theorem_4_s_interpolator_and_does_not_see_u(link):
     distribution = ft.SumOfSingleIndex(9, 2, link)
     data = distribution.draw(5, 0)

@@ -549,9 +549,9 @@ def _learned(label: str, name: str, seeds: int = 4, **settings) -> ft.Experiment
 EXPERIMENTS = (
     *FIGURE_2,
     *FIGURE_2_NOISY,
-    *FIGURE_2_SETTINGS,
     *FIGURE_3,
     *FIGURE_4,
+    *FIGURE_2_SETTINGS,
     *(_scaling(label, name) for label, name in ACTIVATIONS.items()),
     *(
         make(label, ACTIVATIONS[label])
