@@ -20,7 +20,8 @@ from flattest.papers.vardhan2026.interpolation import flattest_outer_weights
 from flattest.problem.distributions import unit_rows
 from flattest.problem.multi_index import label_variance
 
-# Adam's, with a rate in units of the sphere's radius that falls to 0 linearly.
+# Adam's, with a rate that falls to 0 linearly. The second moment is one number for all entries, so
+# that the descent does not depend on the basis of R^d.
 RATE, FIRST, SECOND = 0.05, 0.9, 0.99
 
 
@@ -49,7 +50,7 @@ def learned(W: np.ndarray, U: np.ndarray, data: ft.Dataset, name: str, steps: in
     """The flattest interpolator seen in `steps` steps of Adam from W on the unit sphere of U's
     complement; the descent ends where a program cannot be solved."""
     best = here = flattest_with(W, data, name)
-    mean, square = np.zeros_like(W), np.zeros_like(W)
+    mean, square = np.zeros_like(W), 0.0
     for step in range(steps):
         gradient = value_gradient(here, data, name)
         gradient -= (gradient @ U.T) @ U
