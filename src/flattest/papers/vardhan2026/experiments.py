@@ -525,9 +525,9 @@ BAD = AtLeastInEverySeed(series="loss", value=1, at="min")
 
 
 def _learned(label: str, name: str, seeds: int = 4, **settings) -> ft.Experiment:
-    """Written before the run: by `bad_twin` for n < d, and by counting dimensions beyond (docs),
-    the gap of learned weights does not grow with n at a fixed n/d, and in n/d it grows at least
-    like (n/d)^{p/2}. Half of Theorem 2's exponent p/2 in n tells the two apart."""
+    """Written before the run: by `bad_twin` for n < d, and by `claims/quantifier.py` beyond, the
+    gap of learned weights need not grow with n at a fixed n/d, and in n/d it grows at least like
+    (n/d)^{p/2}. Half of Theorem 2's exponent p/2 in n tells the two apart."""
     p = EXPONENTS[name]
     laws = (
         AtMost(series="learned_exponent", value=p / 4, at="max"),

@@ -118,7 +118,8 @@ def settings(results: Sequence[ft.Run], tasks: Sequence[Settings]) -> Figure:
     task = next(t for t in tasks if (len(t.noises), len(t.offsets)) == mean.shape)
     shown = ax.imshow(mean, cmap="RdBu", vmin=-1, vmax=1)
     for (row, column), link in np.ndenumerate(mean):
-        ax.text(column, row, f"{link:.2f}", ha="center", va="center", fontsize=8)
+        colour = "white" if abs(link) > 0.7 else "black"
+        ax.text(column, row, f"{link:.2f}", color=colour, ha="center", va="center", fontsize=8)
     ax.set_xticks(range(len(task.offsets)), [f"{offset:g}" for offset in task.offsets])
     ax.set_yticks(range(len(task.noises)), [f"{noise:g}" for noise in task.noises])
     ax.set(xlabel="offset", ylabel="noise")

@@ -5,13 +5,13 @@ Theorem 5 takes a union bound over the m neurons). So they hold for inner weight
 independently of the data, as the rows theorem-2/drawn and theorem-3/drawn check. Read for every
 interpolator, W included, they fail.
 
-What is left of them beyond n = d − r, for ReLU and W ⟂ U. Let ỹ = y − E y, which is independent of
-X_⊥. A neuron active on the points P has Σ_i ỹ_i σ(w·x_i) = ỹ_P·X_P w ≤ ‖Π_P ỹ_P‖ ‖X_P w‖, Π_P the
-projection on the at most d − r dimensions that X_P w ranges over, while
-4 √(A B) = (4/n) ‖X_P w‖ √(Σ_P ‖x_i‖²). So ỹ is a dual vector, and every interpolator has
-S_min ≥ (4/n) (ỹ·y) min_P √(Σ_P ‖x_i‖²) / ‖Π_P ỹ_P‖. Half-spaces cut off no more than (en/d)^d
-sets P, over which ‖Π_P ỹ_P‖² ≲ d log(n/d), and for n ≳ d none of them has fewer than a fixed share
-of the points: S_min ≳ √(n / log(n/d)), a gap of √(n/d) up to the logarithm, in the place of √n.
+What is left of Theorem 2 beyond n = d − r, for all W ⟂ U at once. Let ỹ = y − E y, which is
+independent of X_⊥. An interpolator with unit w_j has ỹ·y = Σ_j a_j Σ_i ỹ_i σ(w_j·x_i), so that
+‖a‖₁ ≥ (mean ỹy) / sup_w |mean ỹ σ(w·x)| over unit w ⟂ U. For n ≳ d the supremum is of order √(d/n)
+up to logarithms: for ReLU by contraction, E sup |mean ỹ (w·x)| ≲ √(d/n); for the quadratic it is
+the norm of (1/n) Σ ỹ_i x_i x_iᵀ on U's complement. For n ≳ d also A ≍ 1 and B ≍ d uniformly over
+unit w, and S_min ≍ d^{c/(c+1)} ‖a‖_p^p ≥ d^{c/(c+1)} m^{1−p} ‖a‖₁^p by Hölder's inequality. So the
+gap is at least of order (n/d)^{p/2}, p/2 = c/(c+1), in the place of n^{p/2}.
 """
 
 from functools import partial
