@@ -24,7 +24,13 @@ from flattest.lab.summary import Summary
 from flattest.ledger.claim import Verdicts, claim, every, figure, worst
 from flattest.papers.vardhan2026.claims.instances import fitted_exponent, near
 from flattest.papers.vardhan2026.interpolation import flattest_outer_weights
-from flattest.problem.multi_index import label_variance
+from flattest.problem.distributions import unit_rows
+from flattest.problem.multi_index import (
+    gaussian_moments,
+    label_variance,
+    largest_cosine,
+    mean_activation,
+)
 from flattest.rescaling.two_layer import norm_exponent
 
 SIZES = (32, 64, 128)
@@ -88,6 +94,7 @@ def theorem_2_learned_corrected(factor=1.0) -> Verdicts:
         yield equal(made.certificate.value, factor * made.certificate.bound, 1e-9, note)
         yield made.certificate
         yield _orthogonal(made, law)
+    yield from _meets_assumption_3(ft.SumOfSingleIndex(160, 2, "relu"))
     for noise in (0.0, 1.0):
         law = _law(40, "relu", noise)
         data = law.draw(40, 0)
@@ -96,6 +103,25 @@ def theorem_2_learned_corrected(factor=1.0) -> Verdicts:
         yield made.certificate
         yield equal(float(ft.trace(made.model, made.params, data)), floor, 1e-9)
         yield _orthogonal(made, law)
+
+
+def _meets_assumption_3(law: ft.SumOfSingleIndex) -> Verdicts:
+    """With a spread of √m the twin's neurons are separated (Definition 2), and the covariance of
+    their activations has a condition number of the order of that of drawn ones, d = 4n, m = 2n."""
+    n, m = law.d // 4, law.d // 2
+    made = ft.bad_twin(law.draw(n, 0), width=m, spread=np.sqrt(m))
+    drawn = ft.bad_inner_weights(law.directions, m, 0.0)
+    numbers = [_condition_number(unit_rows(W), law.link) for W in (made.params["W1"], drawn)]
+    yield made.certificate
+    yield at_most(largest_cosine(made.params["W1"]), 0.5, 0.0, "largest cosine of two neurons")
+    yield at_most(numbers[0] / numbers[1], 2, 0.0, "condition number over that of drawn weights")
+
+
+def _condition_number(W: np.ndarray, name: str) -> float:
+    """Of the covariance of the activations σ(w_j·x)."""
+    mean = mean_activation(name, W)
+    values = np.linalg.eigvalsh(gaussian_moments(name, W, name, W) - np.outer(mean, mean))
+    return float(values[-1] / values[0])
 
 
 @claim(
