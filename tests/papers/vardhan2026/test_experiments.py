@@ -148,9 +148,15 @@ def test_the_committed_results_are_those_of_the_specs():
     results = read_summaries(papers()["vardhan2026"].folder / RESULTS)
     specs = [(e.name, e.statement, e.notes, e.full.seeds) for e in EXPERIMENTS]
     assert [(s.experiment, s.statement, s.notes, s.seeds) for s in results] == specs
-    assert all(s.met for s in results)
-    scaling = [s.columns["largest n"] for s in results if "scaling" in s.experiment]
-    assert {spread.median for spread in scaling} == {Scaling(activation="relu").sizes[-1]}
+    # From n = d to 2d the gap of learned weights grows by less than the law for n ≫ d.
+    missed = {s.experiment for s in results if not s.met}
+    assert missed == {"vardhan2026/learned-relu-wide"}
+    largest = {
+        s.experiment: s.columns["largest n"].median for s in results if "scaling" in s.experiment
+    }
+    assert largest == {
+        e.name: e.full.task.sizes[-1] for e in EXPERIMENTS if isinstance(e.full.task, Scaling)
+    }
 
 
 def test_settings_are_the_scatters_of_their_distributions():
