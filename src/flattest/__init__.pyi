@@ -82,6 +82,10 @@ from flattest.lab.sweep import (
     Diagram as Diagram,
     sweep as sweep,
 )
+from flattest.papers.vardhan2026.constructions import (
+    bad_memorizer as bad_memorizer,
+    bad_twin as bad_twin,
+)
 from flattest.papers.wen2023.constructions import (
     circle_generalizer as circle_generalizer,
     head_generalizer as head_generalizer,
