@@ -6,7 +6,9 @@ One step of every phase is the same formula. For a batch B cut into micro-batche
     θ ← θ − η_t (Σ_j (|B_j|/|B|) ∇L_{B_j}(θ + ε_j) + λθ),
 
 then ‖(W1, b1)‖ is scaled back to the radius R where there is one. Weight decay λ is L2 and stays
-outside of the perturbation: neither ε nor the perturbed gradient contains it. ρ = 0 is plain
+outside of the perturbation: neither ε nor the perturbed gradient contains it. Where the pattern is
+kept, ∇L_{B_j}(θ + ε_j) is that of the network in which every neuron stays on the linear piece of σ
+that it is on at θ: σ(h) is σ′(h at θ) · h there, so that ε crosses no kink. ρ = 0 is plain
 (stochastic) gradient descent, one micro-batch per batch is SAM, and B of size 1 is the 1-SAM of
 wen2023.
 """
@@ -21,6 +23,7 @@ from flattest.problem.checks import check_count
 
 Ascent = Literal["normalized", "unnormalized"]
 ASCENTS: tuple[str, ...] = get_args(Ascent)
+Pattern = Literal["free", "kept"]
 _LEAST_COUNTS = {"epochs": 1, "steps": 1, "batch": 1, "micro_batch": 1, "warmup": 0}
 
 
@@ -43,6 +46,7 @@ class Phase(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     batch: samples per step, None for all. With `replacement` they are i.i.d. draws, otherwise a
     shuffled pass whose last batch may be smaller. An epoch is n draws either way.
     rho, ascent, micro_batch: SAM's ρ, how it climbs, and m-SAM's m (None: the whole batch).
+    pattern: whether the perturbed pass has its own activation pattern, or keeps that of θ.
     weight_decay: λ. label_noise: σ in y_i ± σ with a fresh fair sign at every draw.
     warmup: steps over which η grows linearly, η (t + 1)/warmup at step t of the phase.
     step_change, stop_loss: checked after every epoch, on the training loss L with clean labels;
@@ -63,6 +67,7 @@ class Phase(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     step_change: StepChange | None = None
     project: float | None = None
     stop_loss: float | None = None
+    pattern: Pattern = "free"
 
     def __post_init__(self):
         _require_number("The learning rate lr", self.lr, ">")
@@ -70,6 +75,7 @@ class Phase(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         _require_number("The weight decay", self.weight_decay, "≥")
         _require_number("The label noise", self.label_noise, "≥")
         require_known("ascent", self.ascent, ASCENTS)
+        require_known("pattern", self.pattern, get_args(Pattern))
         if (self.epochs is None) == (self.steps is None):
             raise FlattestError("A phase's length is given by epochs or by steps, by one of them.")
         for name, least in _LEAST_COUNTS.items():
@@ -86,6 +92,8 @@ class Phase(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
             )
         if self.micro_batch is not None and self.rho == 0:
             raise FlattestError("Micro-batches change nothing without SAM; set rho > 0.")
+        if self.pattern == "kept" and self.rho == 0:
+            raise FlattestError("There is no perturbed pass to keep the pattern in; set rho > 0.")
         if self.micro_batch is not None and self.micro_batch > (self.batch or math.inf):
             raise FlattestError(
                 f"The micro-batch of {self.micro_batch} is larger than the batch of {self.batch}."
@@ -140,7 +148,10 @@ def sgd(lr: float, batch: int | None = 1, **settings: Any) -> Phase:
 
 
 def sam(lr: float, rho: float, batch: int | None = 1, **settings: Any) -> Phase:
-    """SAM; by default with batches of one sample, the 1-SAM of wen2023."""
+    """SAM; by default with batches of one sample, the 1-SAM of wen2023.
+
+    With pattern="kept" the perturbation crosses no kink of σ (piecewise linear networks).
+    """
     return Phase(lr=lr, rho=rho, batch=batch, **settings)
 
 

@@ -33,6 +33,17 @@ def checked_phases(phases: Phase | Sequence[Phase], data: Dataset, loss: Loss) -
     return phases
 
 
+def check_patterns(model: Model, phases: Sequence[Phase]) -> None:
+    """Raises where a pattern is to be kept that the network does not have."""
+    linear_pieces = isinstance(model, MLP) and model.sigma.piecewise_linear
+    if not linear_pieces and any(phase.pattern == "kept" for phase in phases):
+        what = f"σ = {model.activation}" if isinstance(model, MLP) else type(model).__name__
+        raise FlattestError(
+            f"SAM keeps the activation pattern of an MLP with a piecewise linear activation (relu, "
+            f"leaky_relu), not of {what}; leave pattern at 'free'."
+        )
+
+
 def check_params(model: Model, params: Params, data: Dataset, phases: Sequence[Phase]) -> None:
     """Raises unless the network can be evaluated on the data from finite parameters."""
     if isinstance(model, MLP):

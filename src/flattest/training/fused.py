@@ -34,7 +34,7 @@ KERNELS = {
 _SETTINGS = frozenset(
     {
         *("lr", "epochs", "steps", "batch", "rho", "ascent", "micro_batch", "weight_decay"),
-        *("label_noise", "replacement", "warmup", "step_change", "project", "stop_loss"),
+        *("label_noise", "replacement", "warmup", "step_change", "project", "stop_loss", "pattern"),
     }
 )
 NORMS = {None: common.TWO_LAYER, "sim_ln": common.SIM_LN, "sim_bn": common.SIM_BN}
@@ -231,5 +231,6 @@ def _rule(phase: Phase, n: int) -> common.Rule:
         full=phase.batch is None,
         replacement=bool(phase.replacement),
         normalized=phase.ascent == "normalized",
+        kept=phase.pattern == "kept",
         **phase.numbers,
     )

@@ -56,6 +56,7 @@ def train(
     seed = checked_seed(seed)
     require_known("dtype", dtype, checks.DTYPES)
     phases = checks.checked_phases(phases, data, loss)
+    checks.check_patterns(model, phases)
     params = model.init(data.d, seed) if params is None else params
     checks.check_params(model, params, data, phases)
     start = State({key: np.array(value, dtype, order="C") for key, value in params.items()})
