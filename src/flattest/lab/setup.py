@@ -28,6 +28,7 @@ from flattest.problem.data import AnyDistribution
 from flattest.problem.losses import MSE, Loss
 from flattest.problem.models import MLP
 from flattest.training.algorithms import Phase
+from flattest.training.flows import Flow
 from flattest.training.log import Log
 
 
@@ -45,8 +46,8 @@ class Setup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     distribution: AnyDistribution
     n: int
     model: MLP
-    algorithm: tuple[Phase, ...]
-    baseline: tuple[Phase, ...] = ()
+    algorithm: tuple[Phase | Flow, ...]
+    baseline: tuple[Phase | Flow, ...] = ()
     loss: Loss = MSE()
     seeds: int = 5
     challenges: int = 2
@@ -56,7 +57,7 @@ class Setup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
     def __post_init__(self) -> None:
         for name in ("algorithm", "baseline"):
-            if isinstance(phase := getattr(self, name), Phase):
+            if isinstance(phase := getattr(self, name), Phase | Flow):
                 msgspec.structs.force_setattr(self, name, (phase,))
         _check_distribution(self.distribution)
         for field in msgspec.structs.fields(self):
@@ -71,7 +72,7 @@ class Setup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
                 f"not {self.generalizes!r}."
             )
 
-    def training(self, phases: tuple[Phase, ...]) -> Training:
+    def training(self, phases: tuple[Phase | Flow, ...]) -> Training:
         return Training(
             distribution=self.distribution,
             n=self.n,

@@ -198,14 +198,20 @@ class MLP(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="mlp"):
         """f_θ on the rows of x where every neuron is on the linear piece of σ that it is on under
         the parameters `at`: σ(h) is σ′(h under `at`) · h. For piecewise linear σ; the pattern is
         constant in θ."""
+        slopes = self.slopes(at, x, train_x)
+        return self._outputs(params, x, train_x, lambda place, h: slopes[place] * h)
+
+    def slopes(self, params: Params, x, train_x=None) -> dict[Any, Any]:
+        """σ′ at every pre-activation on the rows of x, by place: hidden layer, and for statistics
+        the training set. Of a piecewise linear σ this is the activation pattern."""
         slopes: dict[Any, Any] = {}
 
         def noting(place, h):
             slopes[place] = self.sigma.slope(h)
             return self.sigma.value(h)
 
-        self._outputs(at, x, train_x, noting)
-        return self._outputs(params, x, train_x, lambda place, h: slopes[place] * h)
+        self._outputs(params, x, train_x, noting)
+        return slopes
 
     def _outputs(self, params: Params, x, train_x, activate: Callable[[Any, Any], Any]):
         """f_θ on the rows of x with activate(place, h) for σ(h), at every place where σ is."""

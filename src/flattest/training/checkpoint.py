@@ -29,7 +29,7 @@ _NAME = re.compile(rf"[0-9]+-[0-9a-f]+{re.escape(_SUFFIX)}")
 _KEPT = 2
 _VERSION = "engine version"
 _LASTING = ("data", "initial parameters")  # what every version writes alike
-_COUNTERS = ("epoch", "step", "phase", "phase_epoch", "changed", "halt")
+_COUNTERS = ("epoch", "step", "phase", "phase_epoch", "changed", "halt", "tally")
 
 
 @dataclass
@@ -73,6 +73,7 @@ class Checkpoints:
 
     def _encode(self, state: State, series: Arrays, seconds: float) -> bytes:
         counters = {name: getattr(state, name) for name in _COUNTERS}
+        counters["tally"] = dict(state.tally)
         standing = {"identity": self.identity, "counters": counters, "seconds": seconds}
         arrays = {
             f"{folder}/{name}": value
