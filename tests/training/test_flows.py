@@ -195,7 +195,10 @@ def test_a_flow_that_is_cut_has_the_same_bits(tmp_path):
             raise Interrupted
 
     settings = {
-        "params": start, "dtype": "float64", "checkpoint": tmp_path, "checkpoint_seconds": 0,
+        "params": start,
+        "dtype": "float64",
+        "checkpoint": tmp_path,
+        "checkpoint_seconds": 0,
         "log": ft.Log(points=2, measures=("training",)),
     }
     with pytest.raises(Interrupted):

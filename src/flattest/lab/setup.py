@@ -80,6 +80,7 @@ class Setup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
             phases=phases,
             loss=self.loss,
             log=self.log,
+            dtype="float64" if any(isinstance(phase, Flow) for phase in phases) else "float32",
         )
 
     def variants(self, generalizing: Mapping[str, bool]) -> dict[str, Variant[Task]]:

@@ -25,7 +25,8 @@ _DEPENDENT = (
 # What a flow logs, before its first step.
 NOTHING_YET = {
     **dict.fromkeys(("time", "flow_steps", "crossings", "jump_up", "rise_between"), 0.0),
-    "local_error": 0.0, "stationarity": float("nan"),
+    "local_error": 0.0,
+    "stationarity": float("nan"),
 }
 
 

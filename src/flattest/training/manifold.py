@@ -41,11 +41,31 @@ class Point(ABC):
     """f, J and S at θ; nothing is computed before it is asked for."""
 
     theta: np.ndarray
-    f: np.ndarray
-    gram: np.ndarray
-    sharpness: float
-    gradient: np.ndarray  # ∇S
-    pattern: np.ndarray | None  # which neurons are on at which points; None where it is not known
+
+    @property
+    @abstractmethod
+    def f(self) -> np.ndarray:
+        """f_θ(x_i)."""
+
+    @property
+    @abstractmethod
+    def gram(self) -> np.ndarray:
+        """K."""
+
+    @property
+    @abstractmethod
+    def sharpness(self) -> float:
+        """S."""
+
+    @property
+    @abstractmethod
+    def gradient(self) -> np.ndarray:
+        """∇S."""
+
+    @property
+    @abstractmethod
+    def pattern(self) -> np.ndarray | None:
+        """Which neurons are on at which points; None where that is not known, or has no kinks."""
 
     @abstractmethod
     def push(self, v: np.ndarray) -> np.ndarray:
@@ -298,7 +318,7 @@ class _Compiled(NamedTuple):
     pattern: Any
 
 
-def _dense(model: Model, x, target, weight, seen: Model) -> Manifold:
+def _dense(model: Any, x, target, weight, seen: Any) -> Manifold:
     template = {name: np.asarray(v) for name, v in model.init(x.shape[1], 0).items()}
     theta, unravel = ravel_pytree(template)
     at_once = max(1, min(len(x), _ENTRIES_AT_ONCE // theta.size))
@@ -316,22 +336,19 @@ def _dense(model: Model, x, target, weight, seen: Model) -> Manifold:
 
 
 @lru_cache(maxsize=8)
-def _compile(model: Model, seen: Model, shapes: tuple, at_once: int) -> _Compiled:
+def _compile(model: Any, seen: Any, shapes: tuple, at_once: int) -> _Compiled:
     _, unravel = ravel_pytree({name: jnp.zeros(shape) for name, shape in shapes})
 
-    def output(network: Model, theta, sample, x):
-        return network.apply(unravel(theta), sample[None], x)[0]
+    def output(network: Model, x, sample):
+        return lambda theta: network.apply(unravel(theta), sample[None], x)[0]
 
     def outputs(theta, x):
-        one = lambda sample: jax.value_and_grad(partial_output(model, x, sample))(theta)  # noqa: E731
+        one = lambda sample: jax.value_and_grad(output(model, x, sample))(theta)  # noqa: E731
         return jax.lax.map(one, x, batch_size=at_once)
-
-    def partial_output(network: Model, x, sample):
-        return lambda theta: output(network, theta, sample, x)
 
     def sharpness(theta, x, weight):
         def square(theta, sample, share):
-            g = jax.grad(partial_output(seen, x, sample))(theta)
+            g = jax.grad(output(seen, x, sample))(theta)
             return share * g @ g
 
         def add(total, sample):
