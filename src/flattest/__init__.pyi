@@ -20,6 +20,7 @@ from flattest.errors import (
     FlattestError as FlattestError,
 )
 from flattest.evidence import (
+    Attack as Attack,
     Verdict as Verdict,
 )
 from flattest.experiments.experiment import (
@@ -84,23 +85,31 @@ from flattest.problem.activations import (
     register_activation as register_activation,
 )
 from flattest.problem.data import (
-    Ball as Ball,
-    Circle as Circle,
-    CompleteXor as CompleteXor,
     Dataset as Dataset,
     Distribution as Distribution,
     Estimate as Estimate,
+    Examples as Examples,
+    HeldOut as HeldOut,
     Population as Population,
+    population_mean as population_mean,
+)
+from flattest.problem.distributions import (
+    Ball as Ball,
+    Circle as Circle,
+    CompleteXor as CompleteXor,
+    Digits as Digits,
+    GaussianMixture as GaussianMixture,
+    Parity as Parity,
     QuadraticForm as QuadraticForm,
     SingleIndex as SingleIndex,
     SumOfSingleIndex as SumOfSingleIndex,
+    TwoMoons as TwoMoons,
     Univariate as Univariate,
     Xor as Xor,
     ball as ball,
     circle as circle,
     complete_xor as complete_xor,
     meets_condition_1 as meets_condition_1,
-    population_mean as population_mean,
     single_index as single_index,
     sum_of_single_index as sum_of_single_index,
     univariate as univariate,
@@ -166,8 +175,15 @@ from flattest.stability.weights import (
 from flattest.training.algorithms import (
     Phase as Phase,
     StepChange as StepChange,
+    adam as adam,
+    adamw as adamw,
+    asam as asam,
     gd as gd,
+    gsam as gsam,
     label_noise_sgd as label_noise_sgd,
+    momentum as momentum,
+    optax as optax,
+    own_step as own_step,
     sam as sam,
     sgd as sgd,
 )
@@ -177,6 +193,15 @@ from flattest.training.flows import (
 )
 from flattest.training.log import (
     Log as Log,
+)
+from flattest.training.optimizers import (
+    Adam as Adam,
+    AdamW as AdamW,
+    Cosine as Cosine,
+    Momentum as Momentum,
+    Optax as Optax,
+    Step as Step,
+    Steps as Steps,
 )
 from flattest.training.run import (
     Progress as Progress,

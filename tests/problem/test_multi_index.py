@@ -7,7 +7,8 @@ from hypothesis import example, given, settings, strategies as st
 from flattest.errors import FlattestError
 from flattest.flatness.interpolators import flattest_interpolator
 from flattest.problem.activations import activation
-from flattest.problem.data import Dataset, QuadraticForm, SingleIndex, SumOfSingleIndex
+from flattest.problem.data import Dataset
+from flattest.problem.distributions import QuadraticForm, SingleIndex, SumOfSingleIndex
 from flattest.problem.models import MLP
 from flattest.problem.multi_index import (
     bad_inner_weights,

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from flattest.errors import FlattestError
-from flattest.problem.data import Dataset, ball, xor
+from flattest.problem.data import Dataset
+from flattest.problem.distributions import ball, xor
 from flattest.problem.losses import Logistic, loss
 from flattest.problem.models import MLP, FunctionModel
 from flattest.training import loop
@@ -36,7 +37,7 @@ pytestmark = pytest.mark.rounding
         ({"batch": 0}, "batch must be a positive integer"),
         ({"batch": 2.5}, "batch must be a positive integer"),
         ({"warmup": -3}, "warmup must be an integer ≥ 0"),
-        ({"ascent": "sideways"}, "valid are: normalized, unnormalized"),
+        ({"ascent": "sideways"}, "valid are: adaptive, normalized, unnormalized"),
         ({"project": 0.0}, "projection's radius must be a finite number > 0"),
         ({"stop_loss": -1.0}, "loss to stop at must be a finite number ≥ 0"),
         ({"batch": None, "replacement": True}, "needs a batch size"),

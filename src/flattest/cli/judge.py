@@ -23,7 +23,7 @@ from flattest.cli._options import (
     Scheduler,
     StoreFolder,
     Workers,
-    mark,
+    graded_mark,
     output,
 )
 from flattest.cli._user_file import file_of, load, run
@@ -66,4 +66,4 @@ def table(found: Answer) -> Table:
 
 
 def cell(finding: Finding) -> str:
-    return f"{mark(finding.holds)}  {escape(finding.sentence)}"
+    return f"{graded_mark(finding.grade)}: {escape(finding.sentence)}"

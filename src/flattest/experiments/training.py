@@ -5,7 +5,7 @@ from typing import Literal
 
 from flattest.errors import FlattestError
 from flattest.experiments.experiment import Task, Workplace
-from flattest.problem.data import AnyDistribution
+from flattest.problem.distributions import AnyDistribution
 from flattest.problem.losses import MSE, Loss
 from flattest.problem.models import MLP
 from flattest.training.algorithms import Phase

@@ -113,7 +113,10 @@ def bad_interpolator(
     """
     require_dataset(data)
     if data.distribution is None:
-        raise FlattestError("A bad interpolator needs data that know their distribution.")
+        raise FlattestError(
+            "A bad interpolator needs data that know their distribution or held-out examples: "
+            "Dataset(x, y, test=0.2)."
+        )
     x, y = data.distribution.sample(generator(seed, "wrong labels"), wrong)
     fresh = ~(x[:, None, :] == data.x[None]).all(-1).any(1)
     poisoned = Dataset(np.vstack([data.x, x[fresh]]), np.concatenate([data.y, -y[fresh]]))

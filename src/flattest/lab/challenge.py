@@ -13,7 +13,8 @@ import numpy as np
 
 from flattest.errors import FlattestError
 from flattest.experiments.experiment import Computed
-from flattest.problem.data import AnyDistribution, Dataset
+from flattest.problem.data import Dataset
+from flattest.problem.distributions import AnyDistribution
 from flattest.problem.losses import MSE, Loss
 from flattest.problem.models import MLP, Params
 

@@ -24,7 +24,8 @@ from flattest.experiments.expectations import AnyExpectation, AtLeast, AtMost
 from flattest.experiments.experiment import Experiment, Task, Variant
 from flattest.experiments.training import Training
 from flattest.lab.challenge import Challenge
-from flattest.problem.data import AnyDistribution
+from flattest.problem.data import Dataset, HeldOut
+from flattest.problem.distributions import AnyDistribution
 from flattest.problem.losses import MSE, Loss
 from flattest.problem.models import MLP
 from flattest.training.algorithms import Phase
@@ -35,16 +36,17 @@ from flattest.training.log import Log
 class Setup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What is asked, and how hard.
 
-    `algorithm` minimizes sharpness, `baseline` (optional) does not. `seeds` is the number of runs
-    of each, `challenges` that of attempts to find a flattest minimizer that does not generalize,
-    by `challenge` where it is given (a smaller network or a training set that meets a theorem's
-    condition), else on the setup itself. A network generalizes if its test error is at most
-    `generalizes`.
+    `distribution` may be given as a Dataset with held-out examples; n points are drawn from it, by
+    default all examples there are. `algorithm` minimizes sharpness, `baseline` (optional) does not.
+    `seeds` is the number of runs of each, `challenges` that of attempts to find a flattest
+    minimizer that does not generalize, by `challenge` where it is given (a smaller network or a
+    training set that meets a theorem's condition), else on the setup itself. A network generalizes
+    if its test error is at most `generalizes`.
     """
 
     name: str
     distribution: AnyDistribution
-    n: int
+    n: int = None  # type: ignore[assignment]  # all examples there are
     model: MLP
     algorithm: tuple[Phase | Flow, ...]
     baseline: tuple[Phase | Flow, ...] = ()
@@ -59,6 +61,7 @@ class Setup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         for name in ("algorithm", "baseline"):
             if isinstance(phase := getattr(self, name), Phase | Flow):
                 msgspec.structs.force_setattr(self, name, (phase,))
+        self._take_examples()
         _check_distribution(self.distribution)
         for field in msgspec.structs.fields(self):
             _check_kind(field, getattr(self, field.name))
@@ -71,6 +74,18 @@ class Setup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
                 f"The test error that counts as generalizing must lie in (0, 0.5), "
                 f"not {self.generalizes!r}."
             )
+
+    def _take_examples(self) -> None:
+        """Examples given as a dataset are what is drawn from; all are trained on unless n says."""
+        if isinstance(data := self.distribution, Dataset):
+            if not isinstance(data.distribution, HeldOut):
+                raise FlattestError(
+                    "A setup's distribution cannot be this Dataset: give held-out examples, "
+                    "Dataset(x, y, test=0.2), or the distribution itself, for each seed to draw."
+                )
+            msgspec.structs.force_setattr(self, "distribution", data.distribution)
+        if self.n is None and isinstance(self.distribution, HeldOut):
+            msgspec.structs.force_setattr(self, "n", len(self.distribution.rows.y))
 
     def training(self, phases: tuple[Phase | Flow, ...]) -> Training:
         return Training(

@@ -12,7 +12,7 @@ from flattest.errors import FlattestError, unknown
 from flattest.machine import later
 from flattest.problem.activations import activation as resolve_activation
 from flattest.problem.checks import check_count, finite_array
-from flattest.problem.data import MultiIndex, unit_rows
+from flattest.problem.distributions import MultiIndex, unit_rows
 from flattest.problem.randomness import generator
 
 linalg = later("scipy.linalg")

@@ -12,7 +12,8 @@ import msgspec
 import numpy as np
 
 from flattest.experiments.training import Training
-from flattest.problem.data import CompleteXor, Dataset, Xor
+from flattest.problem.data import Dataset
+from flattest.problem.distributions import CompleteXor, Xor
 from flattest.problem.models import MLP, largest_neurons
 from flattest.report.views import rounded
 from flattest.runs.store import StoredRun

@@ -31,6 +31,7 @@ _NAME = re.compile(rf"[0-9]+-[0-9a-f]+{re.escape(_SUFFIX)}")
 _KEPT = 2
 _VERSION = "engine version"
 _LASTING = ("data", "initial parameters")  # what every version writes alike
+_FOLDERS = ("params", "memory", "series")
 _COUNTERS = ("epoch", "step", "phase", "phase_epoch", "changed", "halt", "tally")
 
 
@@ -79,7 +80,7 @@ class Checkpoints:
         standing = {"identity": self.identity, "counters": counters, "seconds": seconds}
         arrays = {
             f"{folder}/{name}": value
-            for folder, part in (("params", state.params), ("series", series))
+            for folder, part in zip(_FOLDERS, (state.params, state.memory, series), strict=True)
             for name, value in part.items()
         }
         return tensor_bytes(arrays, standing=json.dumps(standing))
@@ -101,8 +102,8 @@ class Checkpoints:
             )
         if not current:
             raise _Unusable(f"version {written.get(_VERSION)} of the engine wrote it")
-        params, series = (_of_folder(folder, arrays) for folder in ("params/", "series/"))
-        return State(params, **standing["counters"]), series, standing["seconds"]
+        params, memory, series = (_of_folder(f"{folder}/", arrays) for folder in _FOLDERS)
+        return State(params, memory=memory, **standing["counters"]), series, standing["seconds"]
 
 
 class _Unusable(Exception):

@@ -33,16 +33,17 @@ class Problem:
 class State:
     """Where a run stands, always at the end of an epoch.
 
-    params: arrays in the run's precision, which is theirs. epoch, step: done in the whole run;
+    params: arrays in the run's precision, which is theirs. memory: what the phase's optimizer keeps
+    beside them, empty where it has not begun. epoch, step: done in the whole run;
     phase_epoch: done in the current phase (warm-up counts from there), the phase's index being
     `phase`. changed: whether the phase's step change has happened. halt: why the engine returned
     early, "stopped" (the loss reached `stop_loss`, or a flow a stationary point), "diverged" or
     "stalled" (a flow whose steps became too small). tally: what an engine counts over the run, by
     name; it is logged beside the metrics.
 
-    A diverged epoch is not applied: params and the epochs are those at its start, and `step` is
-    the number of updates done when the network's output on a batch, or at the end of the epoch a
-    parameter, was first not finite.
+    A diverged epoch is not applied: params, memory and the epochs are those at its start, and
+    `step` is the number of updates done when the network's output on a batch, or at the end of the
+    epoch a parameter, was first not finite.
 
     Engines have one entry point, `advance(problem, phase, state, epochs) -> State`. What it
     computes depends on the arguments only, so that any way to cut a phase into calls gives the
@@ -56,6 +57,7 @@ class State:
     phase_epoch: int = 0
     changed: bool = False
     halt: Halt | None = None
+    memory: dict[str, np.ndarray] = field(default_factory=dict)
     tally: Mapping[str, float] = field(default_factory=dict)
 
     @property

@@ -23,6 +23,11 @@ from flattest.training.metrics import Metrics, Point, draw_population, stagnated
 from flattest.training.run import Progress, Run
 from flattest.training.state import Problem, State
 
+_NOTHING_HELD_OUT = (
+    "No test error is known: the data have no distribution and no held-out examples; give "
+    "Dataset(x, y, test_x=…, test_y=…) or Dataset(x, y, test=0.2)."
+)
+
 
 def train(
     model: Model,
@@ -138,9 +143,16 @@ class _Session:
             backend=self.backend,
             reason=self.reason,
             sentence=sentence,
-            notes=tuple(self.checkpoints.notes) if self.checkpoints is not None else (),
+            notes=self.notes,
             seconds=self.seconds,
         )
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        found = list(self.checkpoints.notes) if self.checkpoints is not None else []
+        if self.metrics.population is None and "test" in self.log.measures:
+            found.append(_NOTHING_HELD_OUT)
+        return tuple(found)
 
     def restore(self) -> State:
         """The state to go on from: that of the newest sound checkpoint, or the start."""
@@ -183,7 +195,9 @@ class _Session:
         if (over or due or broken) and state.epoch > self.points[-1]["epoch"]:
             self.record(state, schedule, step)
         if over and not broken:
-            state = replace(state, phase=state.phase + 1, phase_epoch=0, changed=False, halt=None)
+            state = replace(
+                state, phase=state.phase + 1, phase_epoch=0, changed=False, halt=None, memory={}
+            )
         if self.checkpoints is not None and self.checkpoints.is_due:
             self.save(state)
         return state

@@ -12,7 +12,7 @@ from flattest.ledger.figures import RESULTS
 from flattest.papers.vardhan2026 import interpolation
 from flattest.papers.vardhan2026.experiments import EXPERIMENTS, EXPONENTS, Scaling, Scatter
 from flattest.papers.vardhan2026.interpolation import flattest_outer_weights
-from flattest.problem.data import SumOfSingleIndex
+from flattest.problem.distributions import SumOfSingleIndex
 from flattest.problem.multi_index import inner_weights
 from flattest.rescaling.two_layer import norm_exponent
 from flattest.training.run import Run

@@ -27,7 +27,7 @@ from flattest.experiments.expectations import (
     rank_correlation,
 )
 from flattest.experiments.experiment import Computed
-from flattest.problem.data import MultiIndex
+from flattest.problem.distributions import MultiIndex
 
 ACTIVATIONS = {"relu": "relu", "leaky-relu": "leaky_relu:0.1", "quadratic": "quadratic"}
 # p = 2c/(c+1) of Lemma 1, for σ of degree c.

@@ -3,7 +3,7 @@
 import numpy as np
 
 import flattest as ft
-from flattest.problem.data import MultiIndex
+from flattest.problem.distributions import MultiIndex
 
 _MEASURED = (
     "norm",

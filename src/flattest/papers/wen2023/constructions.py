@@ -26,7 +26,8 @@ from flattest.flatness.constructions import (
 )
 from flattest.flatness.extreme import Points, distinct
 from flattest.papers.wen2023.circle import bumps_and_plateaus
-from flattest.problem.data import hypercube, require_dataset
+from flattest.problem.data import require_dataset
+from flattest.problem.distributions import hypercube
 from flattest.problem.losses import Loss
 
 

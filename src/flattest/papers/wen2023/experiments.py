@@ -28,7 +28,7 @@ from flattest.experiments.expectations import (
 )
 from flattest.experiments.experiment import Computed
 from flattest.experiments.training import Training
-from flattest.problem.data import AnyDistribution
+from flattest.problem.distributions import AnyDistribution
 from flattest.problem.losses import Loss
 from flattest.problem.models import Params
 

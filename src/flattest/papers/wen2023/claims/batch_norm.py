@@ -9,7 +9,7 @@ from flattest.evidence import Verdict, at_least, at_most, equal
 from flattest.ledger.claim import Verdicts, assuming, claim, every, misprint, provided, worst
 from flattest.papers.wen2023.claims.bias import fits
 from flattest.papers.wen2023.claims.instances import dense_trace, random_interpolator, small_data
-from flattest.problem.data import hypercube
+from flattest.problem.distributions import hypercube
 from flattest.problem.models import Params
 from flattest.problem.randomness import generator
 

@@ -12,7 +12,7 @@ from flattest.flatness.bounds import two_layer_rademacher_bound
 from flattest.flatness.certification import population_error
 from flattest.ledger.claim import Verdicts, claim, every, misprint, provided, worst
 from flattest.papers.wen2023.claims.bias import fits
-from flattest.problem.data import hypercube
+from flattest.problem.distributions import hypercube
 from flattest.problem.models import Params
 from flattest.problem.randomness import generator
 

@@ -13,7 +13,7 @@ import flattest as ft
 from flattest.evidence import Verdict, at_least, at_most, equal
 from flattest.ledger.claim import Verdicts, claim, misprint, provided, worst
 from flattest.papers.wen2023.claims.instances import random_interpolator
-from flattest.problem.data import hypercube
+from flattest.problem.distributions import hypercube
 from flattest.problem.randomness import generator
 
 DELTA = 0.1
