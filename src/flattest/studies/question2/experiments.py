@@ -13,19 +13,29 @@ descent at L = 10⁻⁶ (a residual of 10⁻³), and go on for the time 4 of the
 flow itself with kinks unseen and seen, by 1-SAM (t = ηρ²/2 a step), and by label noise
 (t = η²σ²/2 a step).
 
+The panels `limit-…` ask at which distance from the flow the algorithms end as their steps shrink,
+on small networks: smooth ones, where theory says that it vanishes, and ReLU, where it is silent.
+
 The expectations at full scale are predictions: they were committed before the runs, which a test
 compares with the commit that the runs name. What a trial had shown before is in the notes.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 import msgspec
+import numpy as np
 
 import flattest as ft
 from flattest.experiments.expectations import (
     AnyExpectation,
     AtLeast,
+    AtMost,
     AtMostInEverySeed,
+    PowerLaw,
     RatioAtMost,
 )
+from flattest.experiments.experiment import Computed
 from flattest.experiments.training import Training
 from flattest.papers.wen2023 import experiments as wen2023
 from flattest.papers.wen2023.experiments import BIAS, NO_BIAS, QUICK_LOG, flattest, perfect, poor
@@ -143,6 +153,91 @@ def _same_start(network: str, way: str) -> ft.Experiment:
     )
 
 
+class Limit(Computed, frozen=True, tag="question2/limit"):
+    """Distances to the flow after the same time, relative to how far the flow goes.
+
+    From one network off the interpolators by `residual` · max |y|: 1-SAM with η = ρ/10, noiseless
+    m-SAM (m = 1, full batches) with η = 0.4 ρ, label noise σ = 0.1 with the rates 0.2 ρ; for ReLU
+    1-SAM with its pattern kept as well, and the flow that sees kinks (δ = 0.01).
+    """
+
+    activation: str = "softplus"
+    d: int = 8
+    n: int = 8
+    width: int = 20
+    time: float = 0.2
+    residual: float = 1e-3
+    radii: tuple[float, ...] = (0.2, 0.1, 0.05, 0.025)
+
+    def compute(self, seed: int) -> Mapping[str, Any]:
+        from flattest.studies.question2 import convergence
+
+        model = ft.MLP(self.width, bias=True, activation=self.activation)
+        data = ft.Xor(self.d, distinct=True).draw(self.n, seed)
+        begin = convergence.start(model, data, seed, self.residual)
+        ends = {name: convergence.along(begin, flow) for name, flow in self._flows().items()}
+        series: dict[str, Any] = {"radius": np.array(self.radii)}
+        for way in self._phases(self.radii[0]):
+            phases = [self._phases(radius)[way] for radius in self.radii]
+            for name, end in ends.items():
+                series[f"{way} to {name}"] = np.array(
+                    [convergence.distance(begin, phase, end) for phase in phases]
+                )
+        return series
+
+    def columns(self, series: Mapping[str, np.ndarray]) -> Mapping[str, float]:
+        """The distances at the least radius, and the exponents in it."""
+        log = np.log(series["radius"])
+        names = [name for name in series if name != "radius"]
+        last = {name: float(series[name][-1]) for name in names}
+        return last | {
+            f"{name}, exponent": float(np.polyfit(log, np.log(series[name]), 1)[0])
+            for name in names
+        }
+
+    @property
+    def _kinked(self) -> bool:
+        return self.activation == "relu"
+
+    def _flows(self) -> dict[str, ft.Flow]:
+        # Along a kink the steps are of the order of the tolerance.
+        if not self._kinked:
+            return {"flow": ft.flow(self.time, epochs=1, tolerance=1e-8)}
+        seen = ft.flow(self.time, epochs=1, kinks="seen", width=0.01)
+        return {"flow unseen": ft.flow(self.time, epochs=1), "flow seen": seen}
+
+    def _phases(self, radius: float) -> dict[str, ft.Phase]:
+        sam = self._for_time(ft.sam(radius / 10, radius, epochs=1), radius**3 / 20 * self.n)
+        noise = self._for_time(
+            ft.label_noise_sgd(radius / 5, 0.1, epochs=1), (radius / 5) ** 2 * 0.005 * self.n
+        )
+        phases = {"1-SAM": sam, "label noise": noise}
+        if self._kinked:
+            return phases | {"1-SAM kept": replace(sam, pattern="kept")}
+        full = ft.sam(0.4 * radius, radius, batch=None, micro_batch=1, epochs=1)
+        return phases | {"m-SAM": self._for_time(full, 0.2 * radius**3)}
+
+    def _for_time(self, phase: ft.Phase, per_epoch: float) -> ft.Phase:
+        return replace(phase, epochs=max(1, round(self.time / per_epoch)))
+
+
+def first_order(way: str, tolerance: float = 0.3) -> PowerLaw:
+    return PowerLaw(x="radius", y=f"{way} to flow", exponent=1.0, tolerance=tolerance)
+
+
+def _limit(activation: str, statement: str, predictions: tuple[AnyExpectation, ...]):
+    task = Limit(activation=activation)
+    quick = replace(task, radii=(0.2, 0.1))
+    return ft.Experiment(
+        name=f"question2/limit-{activation}",
+        figure="Not in the paper",
+        statement=statement,
+        quick=ft.Variant(quick, 1, predictions[:1]),
+        full=ft.Variant(task, 5, predictions),
+        notes="Trials of seeds 100 and 101 had shown the same for softplus and relu.",
+    )
+
+
 EXPERIMENTS = (
     _intervention(
         "kept-bias",
@@ -169,4 +264,23 @@ EXPERIMENTS = (
         (better_than("fig11b", 1.5),),
     ),
     *(_same_start(network, way) for network in NETWORKS for way in _onwards(TIME)),
+    _limit(
+        "softplus",
+        "On a smooth network 1-SAM, m-SAM and label noise converge to the flow, with order 1.",
+        (first_order("1-SAM"), first_order("m-SAM"), first_order("label noise", 0.4)),
+    ),
+    _limit(
+        "gelu",
+        "On a smooth network 1-SAM, m-SAM and label noise converge to the flow, with order 1.",
+        (first_order("1-SAM"), first_order("m-SAM"), first_order("label noise", 0.4)),
+    ),
+    _limit(
+        "relu",
+        "With kinks 1-SAM stays away from the flow that sees none; with its pattern kept it comes "
+        "within a tenth of how far the flow goes.",
+        (
+            AtLeast(series="1-SAM to flow unseen", at="end", value=0.05),
+            AtMost(series="1-SAM kept to flow unseen", at="end", value=0.1),
+        ),
+    ),
 )
