@@ -68,8 +68,16 @@ from flattest.flatness.search import (
 from flattest.lab.challenge import (
     Challenge as Challenge,
 )
+from flattest.lab.scenario import (
+    Answer as Answer,
+    judge as judge,
+)
 from flattest.lab.setup import (
     Setup as Setup,
+)
+from flattest.lab.sweep import (
+    Diagram as Diagram,
+    sweep as sweep,
 )
 from flattest.papers.wen2023.constructions import (
     circle_generalizer as circle_generalizer,
@@ -90,6 +98,7 @@ from flattest.problem.data import (
     Estimate as Estimate,
     Examples as Examples,
     HeldOut as HeldOut,
+    OwnLaw as OwnLaw,
     Population as Population,
     population_mean as population_mean,
 )
@@ -127,6 +136,7 @@ from flattest.problem.models import (
     FunctionModel as FunctionModel,
     Init as Init,
     Model as Model,
+    OwnModel as OwnModel,
     predict as predict,
 )
 from flattest.problem.multi_index import (

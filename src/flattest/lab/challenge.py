@@ -16,7 +16,7 @@ from flattest.experiments.experiment import Computed
 from flattest.problem.data import Dataset
 from flattest.problem.distributions import AnyDistribution
 from flattest.problem.losses import MSE, Loss
-from flattest.problem.models import MLP, Params
+from flattest.problem.models import MLP, AnyModel, Model, Params
 
 
 class Challenge(Computed, frozen=True, tag="challenge"):
@@ -28,7 +28,7 @@ class Challenge(Computed, frozen=True, tag="challenge"):
 
     distribution: AnyDistribution
     n: int
-    model: MLP
+    model: AnyModel
     loss: Loss = MSE()
     wrong: int = 100
     steps: int = 1500
@@ -71,10 +71,12 @@ class Challenge(Computed, frozen=True, tag="challenge"):
         }
 
 
-def known_memorizer(model: MLP, data: Dataset, loss: Loss) -> Params | None:
+def known_memorizer(model: Model, data: Dataset, loss: Loss) -> Params | None:
     """The memorizer of Theorem 4.1 or 5.1 where the network and the inputs admit one, else None."""
     from flattest.flatness.constructions import Construction, memorizer, sim_ln_memorizer
 
+    if not isinstance(model, MLP):
+        return None
     builders: dict[str | None, Callable[..., Construction]] = {
         None: partial(memorizer, depth=model.depth),
         "sim_ln": partial(sim_ln_memorizer, epsilon=model.epsilon),

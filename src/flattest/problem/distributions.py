@@ -2,14 +2,14 @@
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 
 from flattest.errors import FlattestError, require_known
 from flattest.problem.activations import activation
 from flattest.problem.checks import check_count
-from flattest.problem.data import Dataset, Distribution, Examples, HeldOut, Population, Rows
+from flattest.problem.data import Dataset, Distribution, Examples, HeldOut, OwnLaw, Population, Rows
 from flattest.problem.randomness import generator
 
 LARGEST_ENUMERATION = 2**20
@@ -392,7 +392,13 @@ AnyDistribution = (
     | GaussianMixture
     | Digits
     | Examples
+    | OwnLaw
 )
+
+
+def declared(law: Distribution) -> "AnyDistribution":
+    """The distribution as a spec can have it: a user's own class by its fingerprint."""
+    return law if isinstance(law, get_args(AnyDistribution)) else OwnLaw.of(law)
 
 
 def xor(n: int = 100, d: int = 30, seed: int = 0, distinct: bool = False) -> Dataset:

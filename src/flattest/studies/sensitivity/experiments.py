@@ -16,6 +16,7 @@ import flattest as ft
 from flattest.experiments.expectations import AnyExpectation
 from flattest.experiments.training import Training
 from flattest.papers.wen2023.experiments import BIAS, NO_BIAS, SIM_LN_SMALL, flattest, perfect, poor
+from flattest.problem.models import shapes
 
 replace = msgspec.structs.replace
 QUICK_EPOCHS = 4_000
@@ -28,7 +29,7 @@ def _initialized(task: Training, initialization: ft.Init) -> Training:
 
 def _first_layer_times(factor: float) -> Change:
     def change(task: Training) -> Training:
-        first = ("W1", "b1") if task.model.bias else ("W1",)
+        first = [name for name in shapes(task.model, task.distribution.d) if name in ("W1", "b1")]
         return _initialized(task, ft.Init(scales=tuple((name, factor) for name in first)))
 
     return change
