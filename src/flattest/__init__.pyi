@@ -204,6 +204,10 @@ from flattest.training.algorithms import (
     sam as sam,
     sgd as sgd,
 )
+from flattest.training.flows import (
+    Flow as Flow,
+    flow as flow,
+)
 from flattest.training.log import (
     Log as Log,
 )

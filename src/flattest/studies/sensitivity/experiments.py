@@ -57,6 +57,7 @@ def _slower(change: Change) -> Change:
 def _cooled(task: Training) -> Training:
     """The second half of the epochs with a tenth of η."""
     (phase,) = task.phases
+    assert isinstance(phase, ft.Phase)
     half = replace(phase, epochs=phase.length(task.n) // 2)
     return replace(task, phases=(half, replace(half, lr=phase.lr / 10)))
 
