@@ -29,7 +29,7 @@ from numba import njit
 from rich.console import Console
 from rich.table import Table
 
-from flattest.problem.data import xor
+from flattest.problem.distributions import xor
 from flattest.problem.losses import MSE, Logistic
 from flattest.problem.models import MLP
 from flattest.training import fused

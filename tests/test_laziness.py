@@ -28,7 +28,7 @@ SCRIPT = """
 import importlib, sys
 for module in sys.argv[1:]:
     importlib.import_module(module)
-from flattest.problem.data import xor
+from flattest.problem.distributions import xor
 from flattest.problem.models import MLP
 MLP(3, bias=True, activation="leaky_relu:0.1").init(2, 0), xor(n=4, d=3)
 print(*{"jax", "scipy"} & set(sys.modules))

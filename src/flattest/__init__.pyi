@@ -20,6 +20,7 @@ from flattest.errors import (
     FlattestError as FlattestError,
 )
 from flattest.evidence import (
+    Attack as Attack,
     Verdict as Verdict,
 )
 from flattest.experiments.experiment import (
@@ -76,11 +77,26 @@ from flattest.flatness.search import (
     interpolate as interpolate,
     search_flattest as search_flattest,
 )
+from flattest.flatness.spikes import (
+    sim_bn_spike as sim_bn_spike,
+)
 from flattest.lab.challenge import (
     Challenge as Challenge,
 )
+from flattest.lab.scenario import (
+    Answer as Answer,
+    judge as judge,
+)
 from flattest.lab.setup import (
     Setup as Setup,
+)
+from flattest.lab.sweep import (
+    Diagram as Diagram,
+    sweep as sweep,
+)
+from flattest.papers.vardhan2026.constructions import (
+    bad_memorizer as bad_memorizer,
+    bad_twin as bad_twin,
 )
 from flattest.papers.wen2023.constructions import (
     circle_generalizer as circle_generalizer,
@@ -96,23 +112,32 @@ from flattest.problem.activations import (
     register_activation as register_activation,
 )
 from flattest.problem.data import (
-    Ball as Ball,
-    Circle as Circle,
-    CompleteXor as CompleteXor,
     Dataset as Dataset,
     Distribution as Distribution,
     Estimate as Estimate,
+    Examples as Examples,
+    HeldOut as HeldOut,
+    OwnLaw as OwnLaw,
     Population as Population,
+    population_mean as population_mean,
+)
+from flattest.problem.distributions import (
+    Ball as Ball,
+    Circle as Circle,
+    CompleteXor as CompleteXor,
+    Digits as Digits,
+    GaussianMixture as GaussianMixture,
+    Parity as Parity,
     QuadraticForm as QuadraticForm,
     SingleIndex as SingleIndex,
     SumOfSingleIndex as SumOfSingleIndex,
+    TwoMoons as TwoMoons,
     Univariate as Univariate,
     Xor as Xor,
     ball as ball,
     circle as circle,
     complete_xor as complete_xor,
     meets_condition_1 as meets_condition_1,
-    population_mean as population_mean,
     single_index as single_index,
     sum_of_single_index as sum_of_single_index,
     univariate as univariate,
@@ -130,6 +155,7 @@ from flattest.problem.models import (
     FunctionModel as FunctionModel,
     Init as Init,
     Model as Model,
+    OwnModel as OwnModel,
     predict as predict,
 )
 from flattest.problem.multi_index import (
@@ -178,13 +204,33 @@ from flattest.stability.weights import (
 from flattest.training.algorithms import (
     Phase as Phase,
     StepChange as StepChange,
+    adam as adam,
+    adamw as adamw,
+    asam as asam,
     gd as gd,
+    gsam as gsam,
     label_noise_sgd as label_noise_sgd,
+    momentum as momentum,
+    optax as optax,
+    own_step as own_step,
     sam as sam,
     sgd as sgd,
 )
+from flattest.training.flows import (
+    Flow as Flow,
+    flow as flow,
+)
 from flattest.training.log import (
     Log as Log,
+)
+from flattest.training.optimizers import (
+    Adam as Adam,
+    AdamW as AdamW,
+    Cosine as Cosine,
+    Momentum as Momentum,
+    Optax as Optax,
+    Step as Step,
+    Steps as Steps,
 )
 from flattest.training.run import (
     Progress as Progress,

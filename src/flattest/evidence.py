@@ -1,4 +1,4 @@
-"""A number against what it must be: one type for certificates, claims and expectations."""
+"""A number against what it must be, and the one scale of what that shows of a statement."""
 
 import math
 from collections.abc import Sequence
@@ -9,6 +9,30 @@ import numpy as np
 
 Relation = Literal["=", "≤", "≥"]
 
+# The scale of evidence, wherever a statement is judged: ledger, Table 1, `judge` and the page.
+Grade = Literal["proven", "refuted", "supported", "open"]
+GLYPHS: dict[Grade, str] = {"proven": "✓", "refuted": "✗", "supported": "(✓)", "open": "?"}
+MEANINGS: dict[Grade, str] = {
+    "proven": "settled by an identity, a certificate, a full enumeration or a proof",
+    "refuted": "an instance breaks it, which is named",
+    "supported": "attacked, sampled, fitted or trained, as said beside it, and not broken",
+    "open": "nothing here decides it",
+}
+
+
+class Attack(msgspec.Struct, frozen=True):
+    """An optimizer's attempt to break a statement about all instances.
+
+    `closest` is the measure of the instance that came closest to breaking it, or broke it.
+    """
+
+    method: str
+    instances: int
+    closest: float
+
+    def __str__(self) -> str:
+        return f"attacked by {self.method}, {self.instances} instances, closest {self.closest:.5g}"
+
 
 class Verdict(msgspec.Struct, frozen=True):
     """`statement` says what `value` is; it must stand in `relation` to `bound` up to `tolerance`.
@@ -16,8 +40,9 @@ class Verdict(msgspec.Struct, frozen=True):
     The tolerance is relative to |bound|, absolute where the bound is 0. `values` are those of the
     seeds, one each, of which `value` is the median or the worst; `seeds` counts independent
     repetitions, and `interval` is a confidence interval of the value. A value that is not that of
-    a `feasible` point proves nothing. What could not be judged has the value NaN, and `statement`
-    says why.
+    a `feasible` point proves nothing. Of a statement about all instances, `attack` says how the
+    one with this value was looked for. What could not be judged has the value NaN, and
+    `statement` says why.
     """
 
     statement: str
@@ -29,6 +54,7 @@ class Verdict(msgspec.Struct, frozen=True):
     seeds: int | None = None
     interval: tuple[float, float] | None = None
     feasible: bool = True
+    attack: Attack | None = None
     holds: bool = False
 
     def __post_init__(self) -> None:
@@ -65,6 +91,11 @@ class Verdict(msgspec.Struct, frozen=True):
             f"{self.statement}: {self.value:.12g} against {self.bound:.12g} "
             f"(gap {self.gap:.2e}, tolerance {self.tolerance:.0e}) {verdict}"
         )
+
+
+def graded(grade: Grade, basis: str = "") -> str:
+    """The grade for people, after its glyph, with what it rests on."""
+    return f"{GLYPHS[grade]} {grade}{basis and f' ({basis})'}"
 
 
 def seeds_in_words(count: int) -> str:

@@ -3,6 +3,7 @@
 Nothing here pickles, so a stranger's run can be opened safely.
 """
 
+import csv
 import errno
 import io
 import os
@@ -123,6 +124,39 @@ def read_arrays(path: Path | str, *names: str) -> Arrays:
         wanted, holds = " and ".join(names), ", ".join(held) or "none"
         raise FlattestError(f"{path} must hold arrays named {wanted}; it has {holds}.")
     return found
+
+
+def read_columns(path: Path | str) -> Arrays:
+    """The columns of numbers of a user's .csv, whose first line names them, or .parquet."""
+    present(path)
+    read = {".csv": _csv, ".parquet": _parquet}[Path(path).suffix]
+    try:
+        return read(Path(path))
+    except FlattestError:
+        raise
+    except Exception as error:
+        raise FlattestError(f"{path} cannot be read as columns of numbers: {error}.") from error
+
+
+def _csv(path: Path) -> Arrays:
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        rows = csv.reader(file)
+        names = next(rows, [])
+        values = np.array([[float(cell) for cell in row] for row in rows if row])
+    if len(set(names)) != len(names) or values.ndim != 2 or values.shape[1] != len(names):
+        raise ValueError("its first line must name every column once, and rows must be as long")
+    return dict(zip(names, values.T, strict=True))
+
+
+def _parquet(path: Path) -> Arrays:
+    try:
+        from pyarrow import parquet
+    except ImportError as error:
+        raise FlattestError(
+            "Parquet files are read by pyarrow: `pip install 'flattest[parquet]'`."
+        ) from error
+    table = parquet.read_table(path)
+    return {name: table[name].to_numpy().astype(np.float64) for name in table.column_names}
 
 
 def _npz(path: Path, *names: str) -> tuple[Arrays, list[str]]:

@@ -110,7 +110,8 @@ def test_the_names_of_experiments_and_claims_are_whole_on_a_narrow_terminal(pane
     assert name in on_a_terminal(80, list_table([e]))
     words = dict.fromkeys(("source", "evidence", "cost", "expected"), "words")
     measured = Verdict("words", 0.123456789, 0.123456789, "=", 1e-9)
-    row = LedgerRow(name, prose, **words, status="words", as_expected=True, verdict=measured)
+    found = {"status": "words", "as_expected": True, "grade": "proven", "basis": prose}
+    row = LedgerRow(name, prose, **words, **found, verdict=measured)
     assert name in on_a_terminal(80, verify_table([row]))
 
 
@@ -163,6 +164,7 @@ def test_run_judges_as_json(capsys, panels):
         "seeds": None,
         "interval": None,
         "feasible": True,
+        "attack": None,
         "holds": True,
     }
 

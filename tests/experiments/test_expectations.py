@@ -12,10 +12,13 @@ from flattest.experiments.expectations import (
     AtLeast,
     AtLeastInEverySeed,
     AtMost,
+    AtMostInEverySeed,
     Ends,
     EqualsPower,
     Everywhere,
+    FallsTo,
     FirstColumnsDominate,
+    LeastBy,
     PowerLaw,
     RankCorrelation,
     RatioAtLeast,
@@ -61,6 +64,11 @@ CASES = {
         result(certified=[1, 1]),
         result(certified=[1, 0]),
     ),
+    "at most in every seed": (
+        AtMostInEverySeed(series="test_error", value=0.01, at="tail"),
+        result(test_error=[0.5, 0.01]),
+        result(test_error=[0.0, 0.0101]),
+    ),
     "at an epoch": (
         AtMost(series="loss", value=1.0, at=10.0),
         result(epoch=[0, 9, 20], loss=[2, 1, 5]),
@@ -80,6 +88,16 @@ CASES = {
         RisesAfterMinimum(series="test_error", by=0.02),
         result(test_error=[0.5, 0.23, 0.26]),
         result(test_error=[0.5, 0.3, 0.23]),
+    ),
+    "least by": (
+        LeastBy(series="test_error", epoch=10),
+        result(epoch=[0, 10, 20], test_error=[0.5, 0.2, 0.3]),
+        result(epoch=[0, 10, 20], test_error=[0.5, 0.2, 0.1]),
+    ),
+    "falls to": (
+        FallsTo(series="sharpness", to=0.5),
+        result(sharpness=[10, 100, 50]),
+        result(sharpness=[100, 10, 51]),
     ),
     "ends": (Ends(status="diverged"), result("diverged"), result("finished")),
     "everywhere": (
@@ -162,6 +180,10 @@ def test_one_seed_of_ten_breaks_what_must_hold_in_every_seed():
     assert not expectation.verdict(seeds("certified", *[1] * 9, 0)).holds
     assert not expectation.verdict(seeds("certified", *[1] * 9, np.nan)).holds
     assert AtLeast(series="certified", value=1).verdict(seeds("certified", *[1] * 9, 0)).holds
+    error = AtMostInEverySeed(series="error", value=0.01)
+    assert error.verdict(seeds("error", *[0.01] * 10)).holds
+    assert not error.verdict(seeds("error", *[0.01] * 9, 0.011)).holds
+    assert not error.verdict(seeds("error", *[0.01] * 9, np.nan)).holds
 
 
 def test_a_ratio_compares_with_another_experiment():

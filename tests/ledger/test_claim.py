@@ -1,13 +1,14 @@
 import json
 import math
+from typing import get_args
 
 import pytest
 
 from flattest.cli._dispatch import main
 from flattest.errors import FlattestError
-from flattest.evidence import Verdict, at_least, at_most, equal
+from flattest.evidence import GLYPHS, MEANINGS, Grade, Verdict, at_least, at_most, equal
 from flattest.ledger import claim as claims
-from flattest.ledger.claim import assuming, cite, claim, every, provided, worst
+from flattest.ledger.claim import GRADE_WHEN_MET, assuming, cite, claim, every, provided, worst
 from flattest.ledger.page import cells, line, page
 from flattest.ledger.verify import check
 
@@ -24,28 +25,43 @@ def register(name, checked, evidence="identity", **extra):
 
 
 @pytest.mark.parametrize(
-    ("evidence", "reading", "met", "status"),
+    ("evidence", "reading", "met", "finding"),
     [
-        ("identity", None, True, "holds"),
-        ("certificate", None, True, "holds"),
-        ("enumeration", None, True, "holds"),
-        ("inequality", None, True, "not refuted"),
-        ("scaling law", None, True, "supported (7 seeds)"),
-        ("figure", None, True, "supported (7 seeds)"),
-        ("inequality", None, False, "fails"),
-        ("identity", "as printed", False, "fails as printed"),
-        ("identity", "as printed", True, "holds as printed"),
-        ("identity", "as corrected", True, "holds as corrected"),
-        ("identity", "as corrected", False, "fails as corrected"),
+        ("identity", None, True, "holds · ✓ proven (identity, 7 seeds)"),
+        ("certificate", None, True, "holds · ✓ proven (certificate, 7 seeds)"),
+        ("enumeration", None, True, "holds · ✓ proven (enumeration, 7 seeds)"),
+        ("inequality", None, True, "holds · (✓) supported (inequality, 7 seeds)"),
+        ("scaling law", None, True, "holds · (✓) supported (scaling law, 7 seeds)"),
+        ("figure", None, True, "holds · (✓) supported (figure, 7 seeds)"),
+        ("inequality", None, False, "fails · ✗ refuted (inequality, 7 seeds)"),
+        ("identity", "as printed", False, "fails as printed · ✗ refuted (identity, 7 seeds)"),
+        ("identity", "as printed", True, "holds as printed · ✓ proven (identity, 7 seeds)"),
+        ("sample", "as corrected", True, "holds as corrected · (✓) supported (sample, 7 seeds)"),
+        ("identity", "as corrected", False, "fails as corrected · ✗ refuted (identity, 7 seeds)"),
     ],
 )
-def test_the_status_follows_from_the_numbers(evidence, reading, met, status):
+def test_status_and_grade_follow_from_the_numbers(evidence, reading, met, finding):
     entry = register(
         "a", lambda: equal(1.0 if met else 1.02, 1.0, 1e-2, seeds=7), evidence, reading=reading
     )
     row = check(entry)
-    assert row.status == status
+    assert row.finding == finding
     assert row.as_expected == (met != (reading == "as printed"))
+
+
+def test_what_rests_on_lost_settings_is_not_refuted_but_not_reproduced():
+    entry = register("a", lambda: equal(2.0, 1.0, 0.0), "figure", lost="the noise")
+    row = check(entry)
+    assert row.as_expected
+    assert row.finding == "not reproduced · ? open (settings lost: the noise)"
+    entry = register("b", lambda: equal(1.0, 1.0, 0.0), "figure", lost="the noise")
+    assert check(entry).finding == "holds · (✓) supported (figure)"
+
+
+def test_the_scale_has_a_glyph_and_a_meaning_for_each_grade():
+    assert list(GLYPHS) == list(MEANINGS) == list(get_args(Grade))
+    assert len(set(GLYPHS.values())) == len(GLYPHS)
+    assert set(GRADE_WHEN_MET) == set(get_args(claims.Evidence))
 
 
 def test_a_tolerance_is_relative_except_at_zero():
@@ -156,11 +172,11 @@ def test_the_page_is_a_table_and_marks_what_was_not_expected():
     text = page(rows)
     assert text == page(rows)
     assert (
-        "| `good` | A statement. | Here | identity | 22.271 | = 22.271 | 1e-09 | holds | a\\|b |"
-        in text
+        "| `good` | A statement. | Here | identity | 22.271 | = 22.271 | 1e-09 "
+        "| holds · ✓ proven (identity) | a\\|b |" in text
     )
     bad, cited, _ = map(line, rows)
-    assert "| **fails** |" in bad
+    assert "| **fails · ✗ refuted (identity)** |" in bad
     assert cited.count("|") == bad.count("|")
 
 

@@ -57,7 +57,7 @@ def test_a_figure_is_read_from_the_store_first_and_at_full_scale_where_there_is_
     for seed in range(2):
         finished(store, "table1/no-bias-algorithm", trained(0.0), seed, "full")
     row = check(entry, store)
-    assert row.status == "supported (2 seeds)"
+    assert row.finding == "holds · (✓) supported (figure, 2 seeds)"
     assert "full, 2 seeds, from the store" in row.note
 
 
@@ -143,7 +143,7 @@ def test_processes_find_what_one_process_finds():
 
 def test_whoever_stops_listening_leaves_no_process_at_work():
     """The second entry takes a minute."""
-    entries = [get("wen2023/lemma-a.15"), get("wen2023/theorem-3.2")]
+    entries = [get("wen2023/lemma-a.15"), get("wen2023/theorem-3.1")]
     before = multiprocessing.active_children()
     rows = verify(entries, workers=2)
     next(rows)

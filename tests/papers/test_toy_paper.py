@@ -149,7 +149,7 @@ def test_every_command_finds_it(toy, tmp_path):
     assert [code for code, _ in (run, again, plotted, summarized, reported)] == [0] * 5
     rows = {row["id"]: row for row in json.loads(again[1])}
     assert rows["toy2030/lemma-1"]["status"] == "holds"
-    assert rows["toy2030/figure-1"]["status"] == "supported (2 seeds)"
+    assert rows["toy2030/figure-1"]["basis"] == "figure, 2 seeds"
     assert "toy2030/fig1 quick, 2 seeds, from the store" in rows["toy2030/figure-1"]["note"]
     assert (tmp_path / "out" / "figures" / "toy2030" / "fig1.png").is_file()
     assert "Halving makes small." in summarized[1]
@@ -158,7 +158,7 @@ def test_every_command_finds_it(toy, tmp_path):
     assert [panel["name"] for panel in page["outline"]["panels"]] == ["toy2030/fig1"]
     assert [run["series"] for run in page["runs"].values()] == [{"halves": HALVES}] * 2
     shown = {c["id"]: c["checked"] for c in page["claims"]}
-    assert shown["toy2030/figure-1"]["status"] == "supported (2 seeds)"
+    assert shown["toy2030/figure-1"]["basis"] == "figure, 2 seeds"
 
 
 @pytest.mark.browser
@@ -183,5 +183,5 @@ def test_other_processes_find_it_and_its_committed_results_count(toy):
     )
     assert [code for code, _ in (run, summarized, verified)] == [0] * 3
     (figure, _) = json.loads(verified[1])
-    assert figure["status"] == "supported (3 seeds)"
+    assert figure["basis"] == "figure, 3 seeds"
     assert "full, 3 seeds, from papers/toy2030/results.json" in figure["note"]

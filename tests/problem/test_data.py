@@ -1,134 +1,10 @@
-"""Distributions: their laws, their populations and the checks on what a user brings."""
+"""Datasets, held-out examples, populations and the checks on what a user brings."""
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
-from scipy import stats
 
 import flattest as ft
-
-seeds = st.integers(0, 2**32 - 1)
-DISTRIBUTIONS = [
-    ft.Xor(5),
-    ft.Xor(5, distinct=True),
-    ft.CompleteXor(5),
-    ft.Ball(3),
-    ft.Circle(),
-    ft.Circle(4, radius=2.0, label="cos"),
-    ft.Univariate(),
-    ft.SingleIndex(4, link="quadratic", noise=0.1),
-    ft.SumOfSingleIndex(4, r=2),
-]
-
-
-@pytest.mark.parametrize("distribution", DISTRIBUTIONS, ids=str)
-def test_draws_depend_on_the_seed_alone(distribution):
-    n = 16
-    a, b, c = (distribution.draw(n, seed) for seed in (3, 3, 4))
-    assert a.x.shape == (n, distribution.d)
-    assert a.y.shape == (n,)
-    assert np.array_equal(a.x, b.x)
-    assert np.array_equal(a.y, b.y)
-    assert not np.array_equal(a.x, c.x)
-    assert a.distribution == distribution
-
-
-@pytest.mark.parametrize("distribution", DISTRIBUTIONS, ids=str)
-def test_the_population_is_not_the_training_set(distribution):
-    train, fresh = distribution.draw(16, 0), distribution.population(16, 0)
-    assert not np.array_equal(train.x, fresh.x)
-
-
-def test_xor_is_uniform_with_the_product_of_two_signs():
-    data = ft.xor(n=4000, d=6, seed=0)
-    assert set(np.unique(data.x)) == {-1.0, 1.0}
-    assert np.array_equal(data.y, data.x[:, 0] * data.x[:, 1])
-    assert np.abs(data.x.mean(axis=0)).max() < 4 / np.sqrt(4000)
-    assert np.abs(data.x.T @ data.x / 4000 - np.eye(6)).max() < 4 / np.sqrt(4000)
-
-
-@settings(deadline=None, max_examples=25)
-@given(st.integers(2, 7), st.data(), seeds)
-def test_distinct_draws_have_no_point_twice(d, draw, seed):
-    n = draw.draw(st.integers(1, 2**d))
-    data = ft.xor(n, d, seed, distinct=True)
-    assert len(np.unique(data.x, axis=0)) == n
-
-
-def test_distinct_draws_beyond_enumeration():
-    data = ft.xor(500, 24, seed=0, distinct=True)
-    assert len(np.unique(data.x, axis=0)) == 500
-
-
-def test_more_distinct_points_than_there_are_is_refused():
-    assert ft.xor(8, 3, distinct=True).n == 8
-    with pytest.raises(ft.FlattestError, match=r"has only 8 points, fewer than 9"):
-        ft.xor(9, 3, distinct=True)
-
-
-@settings(deadline=None, max_examples=25)
-@given(st.integers(3, 9), st.integers(0, 5), seeds)
-def test_complete_xor_meets_condition_1(d, more, seed):
-    n = 4 * min(d - 1 + more, 2 ** (d - 2))
-    data = ft.complete_xor(n, d, seed)
-    assert ft.meets_condition_1(data)
-    tails = data.x[:, 2:]
-    assert np.linalg.matrix_rank(tails - tails[0]) == d - 2
-
-
-def test_condition_1_fails_when_a_pattern_a_tail_or_a_label_is_lost():
-    data = ft.complete_xor(20, 5, seed=0)
-    assert not ft.meets_condition_1(ft.Dataset(data.x[1:], data.y[1:]))
-    assert not ft.meets_condition_1(ft.Dataset(data.x, -data.y))
-    # All four patterns of three tails only: the rank is 2 < 3.
-    few = np.isin((data.x[:, 2:] @ [4, 2, 1]), np.unique(data.x[:, 2:] @ [4, 2, 1])[:3])
-    assert not ft.meets_condition_1(ft.Dataset(data.x[few], data.y[few]))
-    assert not ft.meets_condition_1(ft.Dataset(2 * data.x, data.y))
-
-
-@pytest.mark.parametrize("n", [12, 18, 40])
-def test_complete_xor_needs_a_feasible_size(n):
-    with pytest.raises(ft.FlattestError, match="multiple of 4 from 16 to 32"):
-        ft.complete_xor(n, 5)
-
-
-def test_ball_is_uniform_in_the_ball_of_radius_root_d():
-    data = ft.ball(n=5000, d=4, seed=0)
-    radii = np.linalg.norm(data.x, axis=1) / 2
-    assert stats.kstest(radii**4, "uniform").pvalue > 1e-3
-    assert np.abs((data.x / radii[:, None]).mean(axis=0)).max() < 4 * 2 / np.sqrt(4 * 5000)
-    assert data.y == pytest.approx(np.abs(data.x[:, 0]) - np.abs(data.x[:, 1]))
-
-
-def test_circle_has_fixed_norm_and_labels_by_angle():
-    data = ft.circle(n=2000, d=5, seed=0, radius=3.0, label="sin2")
-    assert np.linalg.norm(data.x[:, :2], axis=1) == pytest.approx(np.ones(2000))
-    assert np.linalg.norm(data.x, axis=1) == pytest.approx(np.full(2000, 3.0))
-    angle = np.arctan2(data.x[:, 1], data.x[:, 0])
-    assert data.y == pytest.approx(np.sin(2 * angle))
-    assert stats.kstest(angle, stats.uniform(-np.pi, 2 * np.pi).cdf).pvalue > 1e-3
-
-
-@settings(deadline=None, max_examples=25)
-@given(st.integers(2, 40), st.floats(0, 0.9), seeds)
-def test_univariate_inputs_keep_apart(n, spread, seed):
-    data = ft.univariate(n, seed=seed, low=-2.0, high=3.0, spread=spread, noise=0.0, target="sine")
-    x = data.x[:, 0]
-    assert np.diff(x).min() >= (1 - spread) * 5 / n - 1e-9
-    assert x.min() >= -2
-    assert x.max() <= 3
-    assert data.y == pytest.approx(np.sin(np.pi * x))
-
-
-def test_index_models_are_gaussian_with_links_on_orthonormal_directions():
-    law = ft.SumOfSingleIndex(6, r=3, link="quadratic", noise=0.5)
-    assert law.directions @ law.directions.T == pytest.approx(np.eye(3))
-    data = law.draw(20_000, 0)
-    assert stats.kstest(data.x.ravel(), "norm").pvalue > 1e-3
-    residual = data.y - ((data.x @ law.directions.T) ** 2).mean(axis=1)
-    assert stats.kstest(residual / 0.5, "norm").pvalue > 1e-3
-    clean = ft.single_index(10, 4, link="relu")
-    assert clean.y == pytest.approx(np.maximum(clean.x[:, 0], 0))
+from flattest.problem.networks import Network, load_network, save_network
 
 
 def wrong(f, y):
@@ -254,3 +130,131 @@ def test_bad_arrays_are_refused(x, y, message):
 def test_bad_settings_are_refused(make, message):
     with pytest.raises(ft.FlattestError, match=message):
         make()
+
+
+X, Y = np.arange(40.0).reshape(20, 2), np.tile([1.0, -1.0], 10)
+
+
+def test_held_out_examples_are_where_errors_are_measured():
+    data = ft.Dataset(X[:12], Y[:12], test_x=X[12:], test_y=Y[12:])
+    found = ft.population_mean(data.distribution, lambda x: x[:, 0], wrong)
+    assert found.value == np.mean(Y[12:] < 0)
+    assert not found.exact
+    assert found.stderr == pytest.approx(np.sqrt(0.25 / 7))
+    again = data.distribution.draw(12, 7)
+    assert np.array_equal(again.x, data.x)  # all there are, in their order
+    few = data.distribution.draw(5, 7)
+    assert len(np.unique(few.x, axis=0)) == 5
+    assert set(few.x[:, 0]) <= set(X[:12, 0])
+
+
+@pytest.mark.parametrize("test", [0.25, 5])
+def test_a_share_of_the_rows_is_held_out(test):
+    data, again, other = (ft.Dataset(X, Y, test=test, seed=seed) for seed in (0, 0, 1))
+    rows = data.distribution.rows
+    assert (len(data.y), len(rows.test_y)) == (15, 5)
+    assert sorted([*data.x[:, 0], *rows.test_x[:, 0]]) == sorted(X[:, 0])
+    assert again.distribution == data.distribution
+    assert other.distribution != data.distribution
+
+
+def test_examples_are_known_by_their_values():
+    a = ft.Dataset(X, Y, test=5)
+    assert ft.Dataset(X.copy(), Y, test=5).distribution == a.distribution
+    changed = X.copy()
+    changed[3, 1] += 1e-13
+    assert ft.Dataset(changed, Y, test=5).distribution != a.distribution
+
+
+def test_images_become_rows():
+    images = np.arange(48.0).reshape(3, 4, 4)
+    data = ft.Dataset(images, [1, 2, 3], test_x=images, test_y=[1, 2, 3])
+    assert data.d == 16
+    assert np.array_equal(data.x[1], images[1].ravel())
+
+
+def test_tables_and_npz_files_with_held_out_examples_are_read(cwd):
+    np.savez(cwd / "own.npz", x=X[:12], y=Y[:12], test_x=X[12:], test_y=Y[12:])
+    assert len(ft.Dataset.load(cwd / "own.npz").distribution.rows.test_y) == 8
+    lines = ["a,label,b", *(f"{row[0]},{y},{row[1]}" for row, y in zip(X, Y, strict=True))]
+    (cwd / "own.csv").write_text("\n".join(lines))
+    read = ft.Dataset.load(cwd / "own.csv", label="label", test=0.25)
+    assert read.distribution == ft.Dataset(X, Y, test=0.25).distribution
+
+
+@pytest.mark.peer
+def test_parquet_is_read(cwd):
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(arrow.table({"a": X[:, 0], "y": Y, "b": X[:, 1]}), cwd / "own.parquet")
+    data = ft.Dataset.load(cwd / "own.parquet")
+    assert np.array_equal(data.x, X)
+    assert np.array_equal(data.y, Y)
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"test": 1.0}, "at least one row must be on each side"),
+        ({"test": 20}, "at least one row must be on each side"),
+        ({"test": True}, "at least one row must be on each side"),
+        ({"test_x": X}, "both test_x and test_y"),
+        ({"test_x": X[:, :1], "test_y": Y}, "have 1 inputs, the training set has 2"),
+        ({"test_x": X, "test_y": Y[1:]}, "test_x must be"),
+        ({"test_x": X * np.nan, "test_y": Y}, "test_x has entries that are not finite"),
+        ({"test": 0.5, "distribution": ft.Xor(2)}, "Say one thing to measure errors on"),
+    ],
+)
+def test_held_out_sets_that_make_no_sense_are_refused(settings, sentence):
+    with pytest.raises(ft.FlattestError, match=sentence):
+        ft.Dataset(X, Y, **settings)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("a,b\n1,2\n", "has no column 'y' of labels; its columns are a, b"),
+        ("y\n1\n", "has no column beside the labels"),
+        ("y,a\n1,two\n", "cannot be read as columns of numbers"),
+        ("y,a\n1\n", "cannot be read as columns of numbers"),
+        ("", "cannot be read as columns of numbers"),
+    ],
+)
+def test_tables_that_are_no_dataset_are_refused(cwd, text, sentence):
+    (cwd / "own.csv").write_text(text)
+    with pytest.raises(ft.FlattestError, match=sentence):
+        ft.Dataset.load(cwd / "own.csv")
+
+
+def test_a_network_file_keeps_the_held_out_examples(cwd):
+    data = ft.Dataset(X, Y, test=5)
+    few = data.distribution.draw(6, 0)
+    model = ft.MLP(3)
+    save_network(cwd / "own.safetensors", Network(model, model.init(2, 0), few))
+    digest, rows = data.distribution.digest, data.distribution.rows
+    del data, few
+    read = load_network(cwd / "own.safetensors").data
+    assert read.n == 6
+    assert read.distribution.digest == digest
+    assert np.array_equal(read.distribution.rows.test_x, rows.test_x)
+
+
+def test_examples_that_are_not_here_say_so():
+    with pytest.raises(ft.FlattestError, match="load the file that makes them"):
+        ft.Examples(2, "unknown").draw(3, 0)
+
+
+def test_training_measures_the_error_on_the_held_out_examples():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 3))
+    data = ft.Dataset(x, np.sign(x[:, 0]), test=20)
+    run = ft.train(ft.MLP(8), data, ft.sgd(0.01, epochs=20), log=ft.Log(points=2))
+    rows = data.distribution.rows
+    f = ft.predict(ft.MLP(8), run.params, rows.test_x, data.x)
+    assert run["test_error"][-1] == np.mean(rows.test_y * f <= 0)
+    assert run.notes == ()
+
+
+def test_training_without_held_out_examples_says_that_no_test_error_is_known():
+    run = ft.train(ft.MLP(8), ft.Dataset(X / 40, Y), ft.sgd(0.01, epochs=2))
+    assert np.isnan(run["test_error"]).all()
+    assert "Dataset(x, y, test=0.2)" in run.notes[0]

@@ -19,7 +19,7 @@ from flattest.experiments.registry import experiment, papers
 from flattest.ledger.claim import ledger
 from flattest.ledger.kept import save, saved
 from flattest.ledger.verify import check
-from flattest.problem.data import Xor
+from flattest.problem.distributions import Xor
 from flattest.problem.models import MLP
 from flattest.report import views
 from flattest.report.document import policy, render

@@ -6,7 +6,7 @@ import numpy as np
 
 from flattest.experiments.registry import experiment
 from flattest.experiments.training import Training
-from flattest.problem.data import Xor
+from flattest.problem.distributions import Xor
 from flattest.problem.models import MLP
 from flattest.runs.plan import Job
 from flattest.runs.work import work

@@ -12,7 +12,7 @@ import pytest
 from llvmlite.binding import Linkage
 
 import flattest as ft
-from flattest.problem.data import Univariate
+from flattest.problem.distributions import Univariate
 from flattest.training.kernels import batches, sim_bn, single, univariate
 from flattest.training.univariate import descend, watch
 

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from flattest.errors import FlattestError
-from flattest.problem.data import Dataset, Univariate
+from flattest.problem.data import Dataset
+from flattest.problem.distributions import Univariate
 from flattest.problem.models import MLP
 from flattest.stability.dynamics import linearized_descent, top_eigenvector
 from flattest.stability.functions import UnivariateNetwork

@@ -7,7 +7,8 @@ import msgspec
 import tyro
 
 from flattest.errors import FlattestError, require_known
-from flattest.problem.data import AnyDistribution, Dataset
+from flattest.problem.data import Dataset
+from flattest.problem.distributions import AnyDistribution
 
 DataFile = Annotated[
     Path | None,

@@ -13,7 +13,7 @@ from flattest.errors import FlattestError, unknown
 
 HERE = Path(__file__).parent
 GROUPS = {
-    "reproduce the papers": ("table1", "list", "run", "verify"),
+    "reproduce the papers": ("table1", "list", "run", "verify", "attack"),
     "ask about your own network": (
         "judge",
         "sweep",

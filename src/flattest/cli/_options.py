@@ -12,6 +12,7 @@ from rich.console import Console, RenderableType
 from rich.table import Column, Table
 
 from flattest.errors import FlattestError
+from flattest.evidence import Grade, graded
 from flattest.experiments.experiment import VariantName
 
 DEFAULT_STORE = Path(os.environ.get("FLATTEST_STORE", "out/store"))
@@ -106,6 +107,12 @@ def listing(
 def name_column(header: str, names: Iterable[str]) -> Column:
     """What one has to type: other columns give way first."""
     return Column(header, width=max(map(len, (header, *names))))
+
+
+def graded_mark(grade: Grade) -> str:
+    """The glyph of a grade, coloured, with its word."""
+    colour = {"proven": "green", "supported": "green", "refuted": "red", "open": "yellow"}[grade]
+    return f"[{colour}]{graded(grade)}[/]"
 
 
 def mark(met: bool | None) -> str:

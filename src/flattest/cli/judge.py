@@ -23,12 +23,12 @@ from flattest.cli._options import (
     Scheduler,
     StoreFolder,
     Workers,
-    mark,
+    graded_mark,
     output,
 )
-from flattest.cli._user_file import file_of, load, run
+from flattest.cli._user_file import load, parse, run
 from flattest.errors import FlattestError
-from flattest.lab.scenario import Answer, Finding, ask
+from flattest.lab.scenario import Answer, Finding, judge
 from flattest.lab.setup import Setup
 from flattest.runs.store import Store
 
@@ -42,7 +42,7 @@ def command(
     folder: StoreFolder = DEFAULT_STORE,
     as_json: Json = False,
 ) -> int:
-    found = ask(read_setup(reference), Store.create(folder), workers, scheduler, file_of(reference))
+    found = judge(read_setup(reference), Store.create(folder), workers, scheduler, parse(reference))
     output(as_json, found, table(found))
     return 1 if found.scenario == "undetermined" else 0
 
@@ -66,4 +66,4 @@ def table(found: Answer) -> Table:
 
 
 def cell(finding: Finding) -> str:
-    return f"{mark(finding.holds)}  {escape(finding.sentence)}"
+    return f"{graded_mark(finding.grade)}: {escape(finding.sentence)}"

@@ -45,7 +45,17 @@ from flattest.ledger.verify import LedgerRow, verify
 from flattest.runs.store import Store
 
 # What --list says of a claim; the table has the first five.
-FIELDS = ("id", "evidence", "cost", "expected", "statement", "source", "experiments")
+FIELDS = (
+    "id",
+    "evidence",
+    "cost",
+    "expected",
+    "statement",
+    "source",
+    "experiments",
+    "refuted_by",
+    "lost",
+)
 
 
 def command(
@@ -128,7 +138,7 @@ def table(rows: list[LedgerRow]) -> Table:
         (
             mark(row.as_expected),
             row.id,
-            row.status if row.as_expected else f"[red]{row.status}[/]",
+            escape(row.finding) if row.as_expected else f"[red]{escape(row.finding)}[/]",
             *map(escape, cells(row.verdict)),
             row.place,
         )

@@ -148,6 +148,12 @@ class AtLeastInEverySeed(AtLeast, frozen=True, tag="at_least_in_every_seed"):
     across_seeds = np.min
 
 
+class AtMostInEverySeed(AtMost, frozen=True, tag="at_most_in_every_seed"):
+    """series ≤ value, at its end or wherever `at` says, in the worst seed."""
+
+    across_seeds = np.max
+
+
 class WithinOfBound(Expectation, frozen=True, tag="within_of_bound"):
     """|series / bound − 1| ≤ relative: how far the sharpness is from its certified lower bound."""
 
@@ -171,6 +177,28 @@ class RisesAfterMinimum(Expectation, frozen=True, tag="rises_after_minimum"):
 
     def value_of(self, run: Run, others: Others) -> float:
         return reduce(run, self.series, "tail") - reduce(run, self.series, "min")
+
+
+class LeastBy(Expectation, frozen=True, tag="least_by"):
+    """A series has its least value no later than at `epoch`."""
+
+    series: str
+    epoch: float
+    rule = Rule("the epoch at which {series} is least", "≤", "epoch")
+
+    def value_of(self, run: Run, others: Others) -> float:
+        return float(run["epoch"][np.argmin(run[self.series])])
+
+
+class FallsTo(Expectation, frozen=True, tag="falls_to"):
+    """The last tenth of a series is at most the share `to` of its largest value."""
+
+    series: str
+    to: float
+    rule = Rule("{series} in the last tenth as a share of its maximum", "≤", "to")
+
+    def value_of(self, run: Run, others: Others) -> float:
+        return reduce(run, self.series, "tail") / reduce(run, self.series, "max")
 
 
 class RatioAtLeast(Expectation, frozen=True, tag="ratio_at_least"):
@@ -300,8 +328,11 @@ AnyExpectation = Union[  # noqa: UP007
     AtMost,
     AtLeast,
     AtLeastInEverySeed,
+    AtMostInEverySeed,
     WithinOfBound,
     RisesAfterMinimum,
+    LeastBy,
+    FallsTo,
     RatioAtLeast,
     RatioAtMost,
     Ends,

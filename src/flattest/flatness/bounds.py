@@ -18,7 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from flattest.errors import FlattestError
-from flattest.problem.data import Dataset, meets_condition_1, require_dataset
+from flattest.problem.data import Dataset, require_dataset
+from flattest.problem.distributions import meets_condition_1
 from flattest.problem.losses import Loss, loss as resolve_loss
 from flattest.problem.models import MLP, Model, Params
 

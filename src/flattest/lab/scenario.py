@@ -16,13 +16,15 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from flattest.evidence import Verdict, mean_interval, seeds_in_words
+from flattest.evidence import GLYPHS, Grade, Verdict, mean_interval, seeds_in_words
 from flattest.experiments.expectations import tail
 from flattest.experiments.experiment import Experiment, VariantName
 from flattest.lab.setup import Setup, experiments_of
+from flattest.problem.models import MLP
 from flattest.runs.results import stored
 from flattest.runs.run import run_experiments
 from flattest.runs.store import Store, StoredRun
+from flattest.runs.user_file import Reference
 from flattest.training.run import Run
 
 # A search has gone down far enough at this multiple of the least that is known to be possible.
@@ -39,14 +41,19 @@ SCENARIOS: dict[tuple[bool | None, bool | None], str] = {
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One half of the answer: True, False, or None where the evidence does not decide it.
+    """One half of the answer, graded on the scale of evidence.
 
     The verdict is on the mean test error of the networks looked at, with its 95 % interval.
     """
 
-    holds: bool | None
+    grade: Grade
     verdict: Verdict
     sentence: str
+
+    @property
+    def holds(self) -> bool | None:
+        """Yes, no, or None where the evidence does not decide it."""
+        return {"proven": True, "supported": True, "refuted": False, "open": None}[self.grade]
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -58,15 +65,32 @@ class Answer(msgspec.Struct, frozen=True):
     algorithm_generalizes: Finding
     baseline_generalizes: Finding | None = None
 
+    def __repr__(self) -> str:
+        lines = {
+            "All flattest minimizers generalize": self.flattest_generalize,
+            "The algorithm generalizes": self.algorithm_generalizes,
+            "The baseline generalizes": self.baseline_generalizes,
+        }
+        told = [f"  {GLYPHS[f.grade]} {line}: {f.sentence}" for line, f in lines.items() if f]
+        return "\n".join([f"{self.setup}: {self.scenario}", *told])
 
-def ask(
+    def json(self) -> str:
+        return msgspec.json.encode(self).decode()
+
+
+def judge(
     setup: Setup,
-    store: Store,
-    workers: int | None = None,
+    store: Store | str | Path = "out/store",
+    workers: int | None = 1,
     scheduler: str | None = None,
-    preload: Path | None = None,
+    preload: Reference | None = None,
 ) -> Answer:
-    """Run what is not done yet of a setup, and answer its question."""
+    """Run what is not done yet of a setup, and answer its question: which scenario is it?
+
+    The runs are kept in `store`, a folder. More `workers` than one are processes of their own, who
+    know of a user's own data, network or step only what the function `preload` makes.
+    """
+    store = store if isinstance(store, Store) else Store.create(store)
     roles = experiments_of(setup, setup)
     run_experiments(roles.values(), "full", store, None, workers, scheduler, preload=preload)
     return answer(setup, roles, "full", store)
@@ -88,8 +112,20 @@ def answer(
         )
         for role, results in found.items()
     }
+    findings["challenge"] = _placed(findings["challenge"], setup)
     halves = findings["challenge"], findings["algorithm"]
     return Answer(setup.name, scenario(*halves), *halves, findings.get("baseline"))
+
+
+def _placed(finding: Finding, setup: Setup) -> Finding:
+    """The finding of a challenge, with what it is on where the algorithm ran on something else."""
+    c = setup.challenge
+    if c is None or _is_own(setup):
+        return finding
+    on = f"{type(c.distribution).__name__} data with d = {c.distribution.d}, n = {c.n}"
+    on += f", width {c.model.width}" if isinstance(c.model, MLP) else f", {c.model.name}"
+    sentence = f"{finding.sentence} This is on {on}: not on the algorithm's."
+    return msgspec.structs.replace(finding, sentence=sentence)
 
 
 def _with_failures(finding: Finding, runs: Sequence[StoredRun]) -> Finding:
@@ -131,25 +167,27 @@ def judge_runs(results: Sequence[Run], generalizes: float) -> Finding:
     """
     found = mean_error([_test_error(result) for result in results], generalizes)
     if not results:
-        return Finding(None, found, "No run has a result.")
+        return Finding("open", found, "No run has a result.")
     low, high = found.interval or (0.0, 1.0)
     seeds = seeds_in_words(len(results))
     lost = [result for result in results if not _is_minimum(result)]
     if len(lost) == len(results):
         return Finding(
-            None,
+            "open",
             found,
             f"None of {seeds} found a minimum; a lower learning rate or more epochs may.",
         )
-    holds = True if high <= generalizes else False if low > generalizes else None
+    grade: Grade = (
+        "supported" if high <= generalizes else "refuted" if low > generalizes else "open"
+    )
     sentence = (
         f"Test error {found.value:.3f} [{low:.3f}, {high:.3f}] over {seeds}"
         f"{_flatness(results)}"
         f"{f'; {len(lost)} of them found no minimum' if lost else ''}."
     )
-    if holds is None:
+    if grade == "open":
         sentence += f" More seeds or epochs would settle whether it is below {generalizes:g}."
-    return Finding(holds, found, sentence)
+    return Finding(grade, found, sentence)
 
 
 def _is_minimum(result: Run) -> bool:
@@ -200,7 +238,7 @@ def judge_challenges(results: Sequence[Run], generalizes: float, reached: Reach)
     """Whether all flattest minimizers generalize, as far as the challenges show."""
     found = mean_error([result["test_error"].item() for result in results], generalizes)
     if not results:
-        return Finding(None, found, "No challenge has a result.")
+        return Finding("open", found, "No challenge has a result.")
     certified = [r for r in results if r["certified"].item() == 1]
     refuting = [r for r in certified if r["test_error"].item() > generalizes]
     if refuting:
@@ -210,10 +248,10 @@ def judge_challenges(results: Sequence[Run], generalizes: float, reached: Reach)
             f"A flattest network, certified to {max(abs(gap), 1e-15):.0e}, has test error "
             f"{worst['test_error'].item():.3f}."
         )
-        return Finding(False, found, sentence)
+        return Finding("refuted", found, sentence)
     missing = _missing(results, generalizes, reached)
     sentences = filter(None, (_search_sentence(results), missing))
-    return Finding(None if missing else True, found, " ".join(sentences))
+    return Finding("open" if missing else "supported", found, " ".join(sentences))
 
 
 def _missing(results: Sequence[Run], generalizes: float, reached: Reach) -> str:

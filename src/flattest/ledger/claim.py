@@ -1,8 +1,8 @@
 """What a claim is: a numbered statement of a source paper as a check that can fail.
 
 A claim is a decorated function that computes something and returns a `Verdict`: a value, the
-bound it must meet and a tolerance. The status follows from those and from the kind of evidence;
-no check states its own status.
+bound it must meet and a tolerance. Status and grade follow from those, from the reading and from
+the kind of evidence; no check states its own.
 
     @claim(
         "wen2023/lemma-4.1",
@@ -19,6 +19,9 @@ direction, must make the entry fail (the tests do this to every one of them).
 
 A check of several verdicts yields them, and `of` says what they come to: `worst` or `every`. The
 two readings of a misprint that one check can take are registered by `misprint`.
+
+A statement about all instances is registered by `universal` (see `ledger.adversary`), with what
+would refute it, and is attacked by an optimizer.
 
 What a figure shows is a verdict of experiments. Its check is given their summaries, one for each
 experiment it rests on, and runs nothing:
@@ -44,11 +47,12 @@ from fnmatch import fnmatch
 from typing import Any, Literal, TypeVar, cast, get_args
 
 from flattest.errors import FlattestError, require_known, unknown
-from flattest.evidence import Verdict
+from flattest.evidence import Grade, Verdict
 from flattest.experiments.registry import papers
 
 Evidence = Literal[
     "identity",
+    "proof",
     "certificate",
     "enumeration",
     "inequality",
@@ -60,19 +64,20 @@ Evidence = Literal[
 Reading = Literal["as printed", "as corrected"]
 Cost = Literal["fast", "full"]
 
-# What a met bound proves: an identity, a certificate or a full enumeration settles its instances;
-# random and adversarial instances can only fail to refute; samples, fits and runs support.
-STATUS_WHEN_MET: dict[str, str] = {
-    "identity": "holds",
-    "certificate": "holds",
-    "enumeration": "holds",
-    "inequality": "not refuted",
+# What a met bound shows: an identity, a certificate or a full enumeration settles its instances, a
+# proof (the check's docstring, whose every step an attack had the chance to break) all of them;
+# attacks, samples, fits and runs support. A bound that is missed refutes, whatever the evidence.
+GRADE_WHEN_MET: dict[Evidence, Grade] = {
+    "identity": "proven",
+    "proof": "proven",
+    "certificate": "proven",
+    "enumeration": "proven",
+    "inequality": "supported",
     "sample": "supported",
     "scaling law": "supported",
     "figure": "supported",
-    "citation": "cited",
+    "citation": "open",
 }
-EXPECTED_OF_READING = {"as printed": "fails as printed", "as corrected": "holds as corrected"}
 
 
 Verdicts = Iterator[Verdict]
@@ -125,6 +130,9 @@ class Claim:
     `reading` tells the two entries of a misprint apart: as printed, as corrected.
     `expected` is the status the ledger should find; any other makes `flattest verify` fail.
     `experiments` are those whose summaries the check of a figure is given.
+    `refuted_by` says which instance would refute a statement about all of them.
+    `lost` names settings of the paper that no copy tells: what needs them and comes out
+    otherwise is not refuted, but not reproduced.
     """
 
     id: str
@@ -136,6 +144,25 @@ class Claim:
     reading: Reading | None = None
     cost: Cost = "fast"
     experiments: tuple[str, ...] = ()
+    refuted_by: str = ""
+    lost: str = ""
+
+    def status(self, verdict: Verdict | None) -> str:
+        """What the check found, in words."""
+        if verdict is None:
+            return "cited"
+        return _status(verdict.holds, self.reading, self.lost)
+
+    def grade(self, verdict: Verdict | None) -> Grade:
+        """What that shows of the statement, on the scale of evidence."""
+        if verdict is None or verdict.holds:
+            return GRADE_WHEN_MET[self.evidence]
+        return "open" if self.lost else "refuted"
+
+    @property
+    def is_universal(self) -> bool:
+        """Whether it is about all instances and stands as long as none is found to break it."""
+        return self.evidence in ("inequality", "sample") and self.expected.startswith("holds")
 
     @property
     def paper(self) -> str:
@@ -152,6 +179,13 @@ class Claim:
         return {p.name: p.default for p in pinned}
 
 
+def _status(met: bool, reading: Reading | None, lost: str) -> str:
+    if lost and not met:
+        return "not reproduced"
+    word = "holds" if met else "fails"
+    return f"{word} {reading}" if reading else word
+
+
 _REGISTRY: dict[str, Claim] = {}
 
 
@@ -165,6 +199,8 @@ def claim(
     cost: Cost = "fast",
     expected: str | None = None,
     experiments: tuple[str, ...] = (),
+    refuted_by: str = "",
+    lost: str = "",
     of: Callable[[Iterable[Verdict]], Verdict] | None = None,
 ) -> Callable[[C], C]:
     """Registers a check. The id begins with its paper: "wen2023/theorem-4.1".
@@ -177,14 +213,29 @@ def claim(
     def register(check: C) -> C:
         if id in _REGISTRY:
             raise FlattestError(f"The claim {id!r} is registered twice.")
-        status = expected or EXPECTED_OF_READING.get(reading or "", STATUS_WHEN_MET[evidence])
-        combined = _combined(check, of) if of else cast(Check, check)
         _REGISTRY[id] = Claim(
-            id, statement, source, evidence, combined, status, reading, cost, experiments
+            id,
+            statement,
+            source,
+            evidence,
+            _combined(check, of) if of else cast(Check, check),
+            expected or _expected(evidence, reading, lost),
+            reading,
+            cost,
+            experiments,
+            refuted_by,
+            lost,
         )
         return check
 
     return register
+
+
+def _expected(evidence: Evidence, reading: Reading | None, lost: str) -> str:
+    """A misprint fails, what rests on lost settings is not reproduced, all else holds."""
+    if evidence == "citation":
+        return "cited"
+    return _status(reading != "as printed" and not lost, reading, lost)
 
 
 def _combined(

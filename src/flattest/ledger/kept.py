@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 
 from flattest.errors import FlattestError
+from flattest.evidence import Grade
 from flattest.files import StoreError, read_json, write_json
 from flattest.ledger.page import cells
 from flattest.ledger.verify import LedgerRow
@@ -14,7 +15,7 @@ NAME = "claims.json"
 
 
 class Checked(msgspec.Struct, frozen=True):
-    """What was found of a claim, numbers as text."""
+    """What was found of a claim, numbers as text; rows of before there were grades have none."""
 
     id: str
     status: str
@@ -23,6 +24,8 @@ class Checked(msgspec.Struct, frozen=True):
     bound: str
     tolerance: str
     note: str
+    grade: Grade | None = None
+    basis: str = ""
 
 
 def save(rows: Sequence[LedgerRow], folder: Path) -> None:
@@ -36,7 +39,10 @@ def save(rows: Sequence[LedgerRow], folder: Path) -> None:
         raise
     except FlattestError:
         before = {}
-    new = {r.id: Checked(r.id, r.status, r.as_expected, *cells(r.verdict), r.note) for r in rows}
+    new = {
+        r.id: Checked(r.id, r.status, r.as_expected, *cells(r.verdict), r.note, r.grade, r.basis)
+        for r in rows
+    }
     write_json(folder / NAME, sorted((before | new).values(), key=lambda kept: kept.id))
 
 

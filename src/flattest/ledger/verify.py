@@ -8,16 +8,17 @@ from pathlib import Path
 
 import msgspec
 
-from flattest.evidence import Verdict, seeds_in_words
-from flattest.ledger.claim import STATUS_WHEN_MET, Claim, get
+from flattest.evidence import Grade, Verdict, graded, seeds_in_words
+from flattest.ledger.claim import Claim, get
 from flattest.ledger.figures import NotRun, basis
 from flattest.machine import interrupts_held_back, one_thread_each, processes
 from flattest.runs.store import Store
 
 
 class LedgerRow(msgspec.Struct, frozen=True):
-    """One row of the ledger: the claim, the verdict of its check and the status that follows.
+    """One row of the ledger: the claim, the verdict of its check, and what follows from it.
 
+    `status` says what was found, `grade` what that shows, `basis` what the grade rests on.
     `place` is where a figure's runs were read, a store or a commit's results; "" for a claim that
     was computed.
     """
@@ -30,9 +31,16 @@ class LedgerRow(msgspec.Struct, frozen=True):
     expected: str
     status: str
     as_expected: bool
+    grade: Grade
+    basis: str
     verdict: Verdict | None = None
     note: str = ""
     place: str = ""
+
+    @property
+    def finding(self) -> str:
+        """Status and grade, for people."""
+        return f"{self.status} · {graded(self.grade, self.basis)}"
 
 
 def check(entry: Claim, store: Store | None = None, **constants: float) -> LedgerRow:
@@ -45,14 +53,17 @@ def check(entry: Claim, store: Store | None = None, **constants: float) -> Ledge
         rests_on = [basis(name, store) for name in entry.experiments]
         verdict = entry.check(*(found.summary for found in rests_on), **constants)
     except NotRun as missing:
-        return _row(entry, "not run", None, str(missing))
+        return _unjudged(entry, "not run", str(missing))
     except Exception as error:
-        return _row(entry, "error", None, f"{type(error).__name__}: {error}")
+        return _unjudged(entry, "error", f"{type(error).__name__}: {error}")
+    note = [verdict.statement if verdict else "", *map(str, rests_on)]
     return _row(
         entry,
-        _status(entry, verdict),
+        entry.status(verdict),
+        entry.grade(verdict),
+        _basis(entry, verdict),
         verdict,
-        "; ".join(filter(None, [verdict.statement if verdict else "", *map(str, rests_on)])),
+        "; ".join(filter(None, note)),
         ", ".join(dict.fromkeys(found.place for found in rests_on)),
     )
 
@@ -95,7 +106,13 @@ def _check_all(ids: list[str], root: Path | None) -> list[LedgerRow]:
 
 
 def _row(
-    entry: Claim, status: str, verdict: Verdict | None, note: str, place: str = ""
+    entry: Claim,
+    status: str,
+    grade: Grade,
+    basis: str,
+    verdict: Verdict | None,
+    note: str,
+    place: str = "",
 ) -> LedgerRow:
     return LedgerRow(
         entry.id,
@@ -105,21 +122,25 @@ def _row(
         entry.cost,
         entry.expected,
         status,
-        status.split(" (")[0] == entry.expected,
+        status == entry.expected,
+        grade,
+        basis,
         verdict,
         note,
         place,
     )
 
 
-def _status(entry: Claim, verdict: Verdict | None) -> str:
+def _unjudged(entry: Claim, status: str, why: str) -> LedgerRow:
+    return _row(entry, status, "open", "no verdict", None, why)
+
+
+def _basis(entry: Claim, verdict: Verdict | None) -> str:
+    """What the grade rests on: the kind of evidence, with the attack or the number of seeds."""
     if verdict is None:
-        return "cited"
-    if entry.reading:
-        return f"{'holds' if verdict.holds else 'fails'} {entry.reading}"
-    if not verdict.holds:
-        return "fails"
-    met, seeds = STATUS_WHEN_MET[entry.evidence], verdict.seeds
-    if met != "supported" or not seeds:
-        return met
-    return f"{met} ({seeds_in_words(seeds)})"
+        return "not checked here"
+    if entry.lost and not verdict.holds:
+        return f"settings lost: {entry.lost}"
+    seeds = seeds_in_words(verdict.seeds) if verdict.seeds else ""
+    attack = str(verdict.attack) if verdict.attack else ""
+    return ", ".join(filter(None, (entry.evidence, attack, seeds)))

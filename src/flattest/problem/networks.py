@@ -16,12 +16,14 @@ import numpy as np
 
 from flattest.errors import FlattestError
 from flattest.files import present, read_tensors, write_tensors
-from flattest.problem.data import AnyDistribution, Dataset
+from flattest.problem.data import Dataset, Examples, Rows
+from flattest.problem.distributions import AnyDistribution
 from flattest.problem.losses import MSE, Loss
 from flattest.problem.models import MLP, Norm, Params
 
 FORMAT = "flattest network 1"
 _DATA = {"data.x", "data.y"}
+_EXAMPLES = tuple(f"examples.{name}" for name in Rows._fields)
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,8 @@ def save_network(path: str | Path, network: Network) -> None:
     network.model.check(network.params, network.data.d)
     tensors = {k: np.asarray(v, np.float64) for k, v in network.params.items()}
     tensors |= {"data.x": network.data.x, "data.y": network.data.y}
+    if isinstance(network.data.distribution, Examples):
+        tensors |= dict(zip(_EXAMPLES, network.data.distribution.rows, strict=True))
     metadata = {
         "format": FORMAT,
         "model": _json(network.model),
@@ -58,7 +62,12 @@ def load_network(path: str | Path) -> Network:
         )
     if metadata.pop("digest", "") != _digest(tensors, metadata) or not tensors.keys() >= _DATA:
         raise FlattestError(f"{path} was changed after it was written, so it certifies nothing.")
+    rows = [tensors.pop(name) for name in _EXAMPLES if name in tensors]
+    # Before the spec is read, which knows its arrays by their digest.
+    examples = Examples.of(*rows) if rows else None
     distribution = _parse(path, metadata, "distribution", AnyDistribution | None)
+    if examples not in (None, distribution):
+        raise FlattestError(f"{path} holds other examples than it names.")
     data = Dataset(tensors.pop("data.x"), tensors.pop("data.y"), distribution)
     network = Network(
         _parse(path, metadata, "model", MLP), tensors, data, _parse(path, metadata, "loss", Loss)
@@ -75,7 +84,7 @@ def is_network(path: str | Path) -> bool:
 def load_params(path: str | Path) -> Params:
     """The parameters W1, b1, … of any safetensors file, as float64."""
     tensors, _ = _read(Path(path))
-    return {name: value for name, value in tensors.items() if name not in _DATA}
+    return {name: value for name, value in tensors.items() if name not in {*_DATA, *_EXAMPLES}}
 
 
 def model_of(

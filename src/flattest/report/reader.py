@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from flattest.evidence import GLYPHS, Grade
 from flattest.experiments.experiment import VARIANTS, Experiment, VariantName
 from flattest.experiments.registry import Paper, experiments, papers
 from flattest.lab.scenario import Answer, Finding, answer, mean_error
@@ -57,12 +58,14 @@ class Panel(msgspec.Struct, frozen=True):
 
 
 class Scenario(msgspec.Struct, frozen=True):
-    """The answer to the question of one setup, beside the `printed` one; its panels by role."""
+    """The answer to the question of one setup, beside the `printed` one, with the reason where
+    another was expected; its panels by role."""
 
     title: str
     theorem: str
     variant: str
     printed: tuple[bool, bool]
+    reason: str
     answer: Answer
     panels: dict[str, str]
 
@@ -83,7 +86,8 @@ class Outline(msgspec.Struct, frozen=True):
     """All but the runs themselves, of which there is a mark each that changes when they do.
 
     `papers` are in the order of their sections; `others` are runs of experiments that are not in
-    the registry; `problem` says what of the store cannot be shown at all.
+    the registry; `problem` says what of the store cannot be shown at all; `glyphs` is the scale of
+    evidence.
     """
 
     papers: list[Paper]
@@ -91,6 +95,7 @@ class Outline(msgspec.Struct, frozen=True):
     panels: list[Panel]
     others: list[str]
     marks: dict[str, str]
+    glyphs: dict[Grade, str]
     problem: str = ""
 
 
@@ -133,6 +138,7 @@ class Reader:
             panels=[panel for panel in panels.values() if not _is_shown_in_full(panel)],
             others=[key for key in runs if key not in shown],
             marks={key: _mark(stamp, key in networks) for key, stamp in stamps.items()},
+            glyphs=GLYPHS,
             problem=problem,
         )
         return Page(outline, views, networks, claims)
@@ -275,13 +281,14 @@ def _scenario(
     try:
         found = answer(setup, roles, variant, store)
     except Exception as error:
-        unknown = Finding(None, mean_error([], setup.generalizes), f"Cannot be judged: {error}")
+        unknown = Finding("open", mean_error([], setup.generalizes), f"Cannot be judged: {error}")
         found = Answer(setup.name, "undetermined", unknown, unknown)
     return Scenario(
         title=row.title,
         theorem=row.theorem,
         variant=variant,
         printed=row.paper,
+        reason=row.reason,
         answer=found,
         panels={role: e.name for role, e in roles.items()},
     )
@@ -303,7 +310,7 @@ def _claims(store: Store) -> tuple[list[dict[str, Any]], str]:
         outcomes, problem = saved(store.root), ""
     except ValueError as error:
         outcomes, problem = {}, str(error)
-    shown = ("id", "paper", "source", "statement", "evidence", "reading", "expected")
+    shown = ("id", "paper", "source", "statement", "evidence", "reading", "expected", "refuted_by")
     return [
         {name: getattr(c, name) for name in shown} | {"checked": outcomes.get(c.id)}
         for c in ledger()

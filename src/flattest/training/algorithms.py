@@ -1,26 +1,34 @@
-"""Training algorithms as declarative phases: gd, sgd, sam, label-noise sgd.
+"""Training algorithms as declarative phases: gd, sgd, sam, label-noise sgd, momentum, adam, …
 
 One step of every phase is the same formula. For a batch B cut into micro-batches B_1, …, B_k,
 
-    g_j = ∇L_{B_j}(θ),   ε_j = ρ g_j/‖g_j‖ (normalized) or ρ g_j (unnormalized), 0 where g_j = 0,
-    θ ← θ − η_t (Σ_j (|B_j|/|B|) ∇L_{B_j}(θ + ε_j) + λθ),
+    g_j = ∇L_{B_j}(θ),   ε_j = ρ g_j/‖g_j‖ (normalized), ρ g_j (unnormalized) or, with T = |θ|
+    elementwise, ρ T²g_j/‖T g_j‖ (adaptive: ASAM, Kwon et al. 2021), 0 where that is 0/0,
+    u = Σ_j (|B_j|/|B|) (h_j − α g_j^⊥),   h_j = ∇L_{B_j}(θ + ε_j),
+    θ ← θ − η_t (u + λθ),
 
-then ‖(W1, b1)‖ is scaled back to the radius R where there is one. Weight decay λ is L2 and stays
-outside of the perturbation: neither ε nor the perturbed gradient contains it. ρ = 0 is plain
-(stochastic) gradient descent, one micro-batch per batch is SAM, and B of size 1 is the 1-SAM of
-wen2023.
+where g_j^⊥ is the part of g_j orthogonal to h_j (α > 0: GSAM, Zhuang et al. 2022). Where the
+pattern is kept, h_j is the gradient of the network in which every neuron stays on the linear piece
+of σ that it is on at θ: σ(h) is σ′(h at θ) · h there, so that ε crosses no kink. u is cut to the
+norm `clip`, a base optimizer may put its own direction in the place of u + λθ (`optimizers`), and
+‖(W1, b1)‖ is scaled back to the radius R where there is one. Weight decay λ is L2 and stays outside
+of the perturbation: neither ε nor the perturbed gradient contains it. ρ = 0 is plain (stochastic)
+gradient descent, one micro-batch per batch is SAM, and B of size 1 is the 1-SAM of wen2023.
 """
 
 import math
+from collections.abc import Callable
 from typing import Any, Literal, get_args
 
 import msgspec
 
 from flattest.errors import FlattestError, require_known
 from flattest.problem.checks import check_count
+from flattest.training.optimizers import Adam, AdamW, Decay, Momentum, Optax, Optimizer, Step
 
-Ascent = Literal["normalized", "unnormalized"]
+Ascent = Literal["normalized", "unnormalized", "adaptive"]
 ASCENTS: tuple[str, ...] = get_args(Ascent)
+Pattern = Literal["free", "kept"]
 _LEAST_COUNTS = {"epochs": 1, "steps": 1, "batch": 1, "micro_batch": 1, "warmup": 0}
 
 
@@ -43,8 +51,11 @@ class Phase(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     batch: samples per step, None for all. With `replacement` they are i.i.d. draws, otherwise a
     shuffled pass whose last batch may be smaller. An epoch is n draws either way.
     rho, ascent, micro_batch: SAM's ρ, how it climbs, and m-SAM's m (None: the whole batch).
+    pattern: whether the perturbed pass has its own activation pattern, or keeps that of θ.
     weight_decay: λ. label_noise: σ in y_i ± σ with a fresh fair sign at every draw.
-    warmup: steps over which η grows linearly, η (t + 1)/warmup at step t of the phase.
+    warmup: steps over which η grows linearly, η (t + 1)/warmup at step t of the phase; decay: how
+    it falls after that, or beside it. optimizer: what a step makes of u, None for u + λθ itself.
+    clip: u is scaled down to this norm. surrogate: GSAM's α.
     step_change, stop_loss: checked after every epoch, on the training loss L with clean labels;
     L ≤ stop_loss ends the phase. project: R in ‖(W1, b1)‖ ≤ R (wen2023, Figure 6b).
     """
@@ -63,6 +74,11 @@ class Phase(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     step_change: StepChange | None = None
     project: float | None = None
     stop_loss: float | None = None
+    optimizer: Optimizer | None = None
+    decay: Decay | None = None
+    clip: float | None = None
+    surrogate: float = 0.0
+    pattern: Pattern = "free"
 
     def __post_init__(self):
         _require_number("The learning rate lr", self.lr, ">")
@@ -70,6 +86,7 @@ class Phase(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         _require_number("The weight decay", self.weight_decay, "≥")
         _require_number("The label noise", self.label_noise, "≥")
         require_known("ascent", self.ascent, ASCENTS)
+        require_known("pattern", self.pattern, get_args(Pattern))
         if (self.epochs is None) == (self.steps is None):
             raise FlattestError("A phase's length is given by epochs or by steps, by one of them.")
         for name, least in _LEAST_COUNTS.items():
@@ -80,16 +97,34 @@ class Phase(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
             _require_number("The projection's radius", self.project, ">")
         if self.stop_loss is not None:
             _require_number("The loss to stop at", self.stop_loss, "≥")
+        if self.clip is not None:
+            _require_number("The norm to clip at", self.clip, ">")
+        _require_number("GSAM's surrogate", self.surrogate, "≥")
+        self._check_optimizer()
         if self.replacement and self.batch is None:
             raise FlattestError(
                 "Drawing with replacement needs a batch size; full batches draw none."
             )
-        if self.micro_batch is not None and self.rho == 0:
-            raise FlattestError("Micro-batches change nothing without SAM; set rho > 0.")
+        for name, given in (("Micro-batches", self.micro_batch), ("GSAM's α", self.surrogate)):
+            if given and self.rho == 0:
+                raise FlattestError(f"{name} change nothing without SAM; set rho > 0.")
+        if self.pattern == "kept" and self.rho == 0:
+            raise FlattestError("There is no perturbed pass to keep the pattern in; set rho > 0.")
         if self.micro_batch is not None and self.micro_batch > (self.batch or math.inf):
             raise FlattestError(
                 f"The micro-batch of {self.micro_batch} is larger than the batch of {self.batch}."
             )
+
+    def _check_optimizer(self) -> None:
+        for name, kinds in (("optimizer", Optimizer), ("decay", Decay)):
+            given = getattr(self, name)
+            if given is not None and not isinstance(given, get_args(kinds)):
+                valid = ", ".join(kind.__name__ for kind in get_args(kinds))
+                raise FlattestError(f"A phase's {name} is one of {valid}, not {given!r}.")
+        if isinstance(self.optimizer, Step):
+            for name in ("rho", "weight_decay", "clip", "decay", "warmup"):
+                if getattr(self, name):
+                    raise FlattestError(f"Your own step takes no {name}: it does all of the step.")
 
     def check(self, n: int) -> None:
         """Raises unless this phase can run on n training points."""
@@ -99,6 +134,11 @@ class Phase(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
                     f"The {name} of {size} is larger than the {n} training points; "
                     f"use None for full batches."
                 )
+        if isinstance(self.optimizer, Step) and n % (self.batch or n):
+            raise FlattestError(
+                f"Your own step is given whole batches: {n} points are not a multiple of the "
+                f"batch of {self.batch}."
+            )
         if self.steps is not None and self.steps % self.steps_per_epoch(n):
             raise FlattestError(
                 f"{self.steps} steps are not a whole number of epochs of "
@@ -140,8 +180,64 @@ def sgd(lr: float, batch: int | None = 1, **settings: Any) -> Phase:
 
 
 def sam(lr: float, rho: float, batch: int | None = 1, **settings: Any) -> Phase:
-    """SAM; by default with batches of one sample, the 1-SAM of wen2023."""
+    """SAM; by default with batches of one sample, the 1-SAM of wen2023.
+
+    With pattern="kept" the perturbation crosses no kink of σ (piecewise linear networks).
+    """
     return Phase(lr=lr, rho=rho, batch=batch, **settings)
+
+
+def momentum(
+    lr: float, beta: float = 0.9, nesterov: bool = False, batch: int | None = 1, **settings: Any
+) -> Phase:
+    """SGD with momentum β, heavy ball or Nesterov's; with rho > 0, SAM around it."""
+    return Phase(lr=lr, batch=batch, optimizer=Momentum(beta, nesterov), **settings)
+
+
+def adam(
+    lr: float,
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+    epsilon: float = 1e-8,
+    batch: int | None = 1,
+    **settings: Any,
+) -> Phase:
+    """Adam, its weight decay L2; with rho > 0, SAM around it."""
+    return Phase(lr=lr, batch=batch, optimizer=Adam(beta1, beta2, epsilon), **settings)
+
+
+def adamw(
+    lr: float,
+    weight_decay: float = 0.01,
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+    epsilon: float = 1e-8,
+    batch: int | None = 1,
+    **settings: Any,
+) -> Phase:
+    """Adam with decoupled weight decay; with rho > 0, SAM around it."""
+    optimizer = AdamW(beta1, beta2, epsilon)
+    return Phase(lr=lr, weight_decay=weight_decay, batch=batch, optimizer=optimizer, **settings)
+
+
+def asam(lr: float, rho: float, batch: int | None = 1, **settings: Any) -> Phase:
+    """Adaptive SAM: the perturbation of each weight scales with the weight."""
+    return Phase(lr=lr, rho=rho, batch=batch, ascent="adaptive", **settings)
+
+
+def gsam(lr: float, rho: float, alpha: float, batch: int | None = 1, **settings: Any) -> Phase:
+    """SAM that also ascends, by α, along the part of ∇L orthogonal to SAM's gradient."""
+    return Phase(lr=lr, rho=rho, batch=batch, surrogate=alpha, **settings)
+
+
+def optax(transformation: Any, batch: int | None = 1, **settings: Any) -> Phase:
+    """Steps of an optax transformation, such as optax.adam(1e-3); with rho > 0, SAM around it."""
+    return Phase(lr=1.0, batch=batch, optimizer=Optax.of(transformation), **settings)
+
+
+def own_step(function: Callable[..., Any], batch: int | None = 1, **settings: Any) -> Phase:
+    """Steps of your own: a JAX function (params, (x, y), key) → params."""
+    return Phase(lr=1.0, batch=batch, optimizer=Step.of(function), **settings)
 
 
 def label_noise_sgd(lr: float, label_noise: float, batch: int | None = 1, **settings: Any) -> Phase:

@@ -9,6 +9,7 @@ import hashlib
 import json
 import re
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from flattest.files import Arrays, tensor_bytes, tensors_of, write_bytes
 from flattest.problem.data import Dataset
 from flattest.problem.models import Model, Params, predict
 from flattest.training.algorithms import Phase
+from flattest.training.flows import Flow
 from flattest.training.keys import digest
 from flattest.training.state import ENGINE_VERSION, State
 
@@ -29,7 +31,8 @@ _NAME = re.compile(rf"[0-9]+-[0-9a-f]+{re.escape(_SUFFIX)}")
 _KEPT = 2
 _VERSION = "engine version"
 _LASTING = ("data", "initial parameters")  # what every version writes alike
-_COUNTERS = ("epoch", "step", "phase", "phase_epoch", "changed", "halt")
+_FOLDERS = ("params", "memory", "series")
+_COUNTERS = ("epoch", "step", "phase", "phase_epoch", "changed", "halt", "tally")
 
 
 @dataclass
@@ -73,10 +76,11 @@ class Checkpoints:
 
     def _encode(self, state: State, series: Arrays, seconds: float) -> bytes:
         counters = {name: getattr(state, name) for name in _COUNTERS}
+        counters["tally"] = dict(state.tally)
         standing = {"identity": self.identity, "counters": counters, "seconds": seconds}
         arrays = {
             f"{folder}/{name}": value
-            for folder, part in (("params", state.params), ("series", series))
+            for folder, part in zip(_FOLDERS, (state.params, state.memory, series), strict=True)
             for name, value in part.items()
         }
         return tensor_bytes(arrays, standing=json.dumps(standing))
@@ -98,8 +102,8 @@ class Checkpoints:
             )
         if not current:
             raise _Unusable(f"version {written.get(_VERSION)} of the engine wrote it")
-        params, series = (_of_folder(folder, arrays) for folder in ("params/", "series/"))
-        return State(params, **standing["counters"]), series, standing["seconds"]
+        params, memory, series = (_of_folder(f"{folder}/", arrays) for folder in _FOLDERS)
+        return State(params, memory=memory, **standing["counters"]), series, standing["seconds"]
 
 
 class _Unusable(Exception):
@@ -107,7 +111,7 @@ class _Unusable(Exception):
 
 
 def identity(
-    model: Model, data: Dataset, phases: list[Phase], params: Params, **settings: Any
+    model: Model, data: Dataset, phases: Sequence[Phase | Flow], params: Params, **settings: Any
 ) -> dict[str, str]:
     """What decides a run's bits, by name, each as a hash.
 

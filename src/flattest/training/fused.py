@@ -34,9 +34,10 @@ KERNELS = {
 _SETTINGS = frozenset(
     {
         *("lr", "epochs", "steps", "batch", "rho", "ascent", "micro_batch", "weight_decay"),
-        *("label_noise", "replacement", "warmup", "step_change", "project", "stop_loss"),
+        *("label_noise", "replacement", "warmup", "step_change", "project", "stop_loss", "pattern"),
     }
 )
+_ASCENTS = ("normalized", "unnormalized")
 NORMS = {None: common.TWO_LAYER, "sim_ln": common.SIM_LN, "sim_bn": common.SIM_BN}
 
 
@@ -52,6 +53,8 @@ def supports(model, loss, phase: Phase) -> str | None:
         return f"The fused engine has no kernel for the norm {model.norm!r}."
     if model.depth > 3:
         return f"The fused engine trains networks of depth 2 and 3, not {model.depth}."
+    if phase.ascent not in _ASCENTS:
+        return f"The fused engine has no kernel for the ascent {phase.ascent!r}."
     for field in msgspec.structs.fields(phase):
         if field.name not in _SETTINGS and getattr(phase, field.name) != field.default:
             return f"The fused engine has no kernel for the phase's setting {field.name!r}."
@@ -231,5 +234,6 @@ def _rule(phase: Phase, n: int) -> common.Rule:
         full=phase.batch is None,
         replacement=bool(phase.replacement),
         normalized=phase.ascent == "normalized",
+        kept=phase.pattern == "kept",
         **phase.numbers,
     )

@@ -66,9 +66,10 @@ function slider(id, text, count, otherwise, label, changed) {
   return make("label", { for: id }, text, input, output);
 }
 
-function mark(holds) {
-  if (holds === null) return make("span", { class: "dim" }, "? undecided");
-  return make("span", { class: holds ? "met" : "missed" }, holds ? "✓ yes" : "✗ no");
+// A grade of the scale of evidence after its glyph, with what it rests on.
+function graded(glyphs, grade, basis = "") {
+  const kind = { proven: "met", supported: "met", refuted: "missed", open: "dim" }[grade];
+  return make("span", { class: kind }, `${glyphs[grade]} ${grade}${basis && ` (${basis})`}`);
 }
 
 function verdict(met) {

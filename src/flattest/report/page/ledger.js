@@ -1,19 +1,20 @@
 // The claims ledger: a table that can be searched and filtered.
 const PAGE_ROWS = 300;
 
-function claims(entries, problem) {
+function claims(entries, problem, glyphs) {
   const table = make("div"), count = make("p", { role: "status", id: "claims-count" });
   const search = make("input", { type: "search", id: "claims-search", placeholder: "words" });
   search.value = choice("claims-search", "");
   const show = () => {
     const found = entries.filter(wanted);
     count.textContent = `${found.length} of ${entries.length} claims`;
-    table.replaceChildren(claimsTable(found.slice(0, PAGE_ROWS)));
+    table.replaceChildren(claimsTable(found.slice(0, PAGE_ROWS), glyphs));
   };
   search.addEventListener("input", () => { chosen.set("claims-search", search.value); show(); });
   const options = (id, text, values) => selection(id, text, [["", "all"], ...values.map((value) => [value, value])], show);
   const controls = make("div", { class: "controls" }, make("label", { for: "claims-search" }, "search", search),
     options("claims-paper", "paper", unique(entries.map((c) => c.paper))), options("claims-status", "status", unique(entries.map(statusOf))),
+    options("claims-grade", "grade", unique(entries.map(gradeOf).filter(Boolean))),
     options("claims-evidence", "evidence", unique(entries.map((c) => c.evidence))), checkbox("claims-misprints", "misprints only", false, show));
   show();
   return [problem ? make("p", { class: "missed" }, problem) : null,
@@ -26,25 +27,33 @@ function unique(values) {
 }
 
 function statusOf(entry) {
-  return entry.checked ? entry.checked.status.split(" (")[0] : "not checked here";
+  return entry.checked ? entry.checked.status : "not checked here";
+}
+
+function gradeOf(entry) {
+  return entry.checked?.grade ?? "";
 }
 
 function wanted(entry) {
   const words = choice("claims-search", "").toLowerCase().split(/\s+/).filter(Boolean);
   const text = [entry.id, entry.source, entry.statement, entry.checked?.note ?? ""].join(" ").toLowerCase();
   const is = (id, value) => ["", value].includes(choice(id, ""));
-  return words.every((word) => text.includes(word)) && is("claims-paper", entry.paper) && is("claims-status", statusOf(entry))
+  return words.every((word) => text.includes(word)) && is("claims-paper", entry.paper) && is("claims-status", statusOf(entry)) && is("claims-grade", gradeOf(entry))
     && is("claims-evidence", entry.evidence) && (!choice("claims-misprints", false) || entry.reading);
 }
 
-function claimsTable(entries) {
-  const head = ["claim", "statement", "evidence", "value", "must be", "status"];
+function claimsTable(entries, glyphs) {
+  const head = ["claim", "statement", "evidence", "value", "must be", "status and grade"];
+  const dim = (text) => text ? make("div", { class: "dim" }, text) : null;
   return grid(head, entries.map((entry) => row(head, [entry.id, make("br"), make("span", { class: "dim" }, entry.source)],
-    [entry.reading ? make("strong", {}, `${entry.reading}: `) : null, entry.statement, entry.checked?.note ? make("div", { class: "dim" }, entry.checked.note) : null],
-    entry.evidence, entry.checked?.value ?? "", entry.checked?.bound ?? "", claimStatus(entry))));
+    [entry.reading ? make("strong", {}, `${entry.reading}: `) : null, entry.statement, dim(entry.checked?.note),
+      dim(entry.refuted_by && `Would be refuted by ${entry.refuted_by}.`)],
+    entry.evidence, entry.checked?.value ?? "", entry.checked?.bound ?? "", claimStatus(entry, glyphs))));
 }
 
-function claimStatus(entry) {
-  if (!entry.checked) return make("span", { class: "dim" }, `not checked here (expected: ${entry.expected})`);
-  return make("span", { class: entry.checked.as_expected ? "met" : "missed" }, `${entry.checked.as_expected ? "✓" : "✗ not as expected:"} ${entry.checked.status}`);
+function claimStatus(entry, glyphs) {
+  const found = entry.checked;
+  if (!found) return make("span", { class: "dim" }, `not checked here (expected: ${entry.expected})`);
+  return [make("span", { class: found.as_expected ? "" : "missed" }, `${found.as_expected ? "" : "not as expected: "}${found.status}`),
+    ...found.grade ? [" · ", graded(glyphs, found.grade, found.basis)] : []];
 }

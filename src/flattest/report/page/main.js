@@ -10,10 +10,10 @@ function sections(page) {
   return [
     work && { id: "work", title: "At work", signature: Date.now(), build: () => work },
     ...outline.fronts.map((front) => ({ id: `${front.paper}-front`, title: front.title, signature: [front, marked(runsOf(front.paper))],
-      build: () => [scenarioTable(front), make("div", { class: "scenarios" }, front.scenarios.map((found) => scenario(page, found)))] })),
+      build: () => [scenarioTable(front, outline.glyphs), make("div", { class: "scenarios" }, front.scenarios.map((found) => scenario(page, found)))] })),
     ...outline.papers.map(({ name, title }) => ({ id: name, title: name, about: title, cards: cards(name) })).filter((asked) => asked.cards.length),
     inner.length && { id: "inside", title: "Inside a network", signature: marked(inner), build: () => networks(page) },
-    page.claims.length && { id: "claims", title: "Claims", signature: outline.problem, build: () => claims(page.claims, outline.problem) },
+    page.claims.length && { id: "claims", title: "Claims", signature: outline.problem, build: () => claims(page.claims, outline.problem, outline.glyphs) },
     odd.length && { id: "others", title: "Other runs", signature: marked(outline.others), build: () => others(odd) },
   ].filter(Boolean);
 }
