@@ -7,8 +7,9 @@ from flattest.errors import FlattestError
 from flattest.experiments.experiment import Task, Workplace
 from flattest.problem.distributions import AnyDistribution
 from flattest.problem.losses import MSE, Loss
-from flattest.problem.models import MLP
+from flattest.problem.models import AnyModel, is_by_neuron, shapes
 from flattest.training.algorithms import Phase
+from flattest.training.flows import Flow
 from flattest.training.log import Log
 from flattest.training.run import Run
 
@@ -22,8 +23,8 @@ class Training(Task, frozen=True, tag="training"):
 
     distribution: AnyDistribution
     n: int
-    model: MLP
-    phases: tuple[Phase, ...]
+    model: AnyModel
+    phases: tuple[Phase | Flow, ...]
     loss: Loss = MSE()
     log: Log = Log()
     test_size: int = 10_000
@@ -41,16 +42,19 @@ class Training(Task, frozen=True, tag="training"):
     @property
     def cost(self) -> float:
         """Multiplications in the products with weight matrices, an order of magnitude."""
-        weights = sum(map(math.prod, self.model.shapes(self.distribution.d).values()))
+        weights = sum(map(math.prod, shapes(self.model, self.distribution.d).values()))
         return sum(map(self.samples, self.phases)) * float(weights)
 
-    def samples(self, phase: Phase) -> int:
+    def samples(self, phase: Phase | Flow) -> int:
         """How often the network is evaluated on a sample in this phase.
 
-        Sim-BN needs the whole training set at every step, SAM's second gradient as much again.
+        Sim-BN needs the whole training set at every step, SAM's second gradient as much again; a
+        flow takes about ten steps of five evaluations in an epoch.
         """
         steps = phase.length(self.n) * phase.steps_per_epoch(self.n)
-        batch = self.n if self.model.normalization.by_neuron else phase.batch or self.n
+        if isinstance(phase, Flow):
+            return 50 * steps * self.n
+        batch = self.n if is_by_neuron(self.model) else phase.batch or self.n
         return steps * batch * (2 if phase.rho > 0 else 1)
 
     def execute(self, seed: int, place: Workplace) -> Run:

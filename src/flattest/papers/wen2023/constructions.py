@@ -1,6 +1,7 @@
 """The explicit networks of wen2023's proofs, with the mistakes in print put right.
 
-They are written as the memorizers of Theorems 4.1 and 5.1 are, in `flatness/constructions.py`.
+They are written as the memorizers of Theorems 4.1 and 5.1 are, in `flatness/constructions.py`; the
+spike network, which refutes Theorem 3.2, is in `flatness/spikes.py`.
 
 All of them rest on the condition for equality in Theorem 4.1's bound at depth 2, Equation (4) with
 its missing sign: W2 ⊙ 1[W1' x'_i > 0] = sign(t_i) relu(W1' x'_i)/‖x'_i‖. A neuron that is active on
@@ -25,6 +26,7 @@ from flattest.flatness.constructions import (
     sim_ln_memorizer,
 )
 from flattest.flatness.extreme import Points, distinct
+from flattest.flatness.spikes import sim_bn_spike
 from flattest.papers.wen2023.circle import bumps_and_plateaus
 from flattest.problem.data import require_dataset
 from flattest.problem.distributions import hypercube
@@ -237,6 +239,7 @@ CONSTRUCTIONS = {
         sim_ln_memorizer,
         sim_ln_generalizer,
         sim_bn_optimum,
+        sim_bn_spike,
         no_bias_xor,
     )
 }

@@ -18,6 +18,7 @@ import flattest as ft
 from flattest.experiments.expectations import AnyExpectation
 from flattest.experiments.training import Training
 from flattest.papers.wen2023.experiments import BIAS, NO_BIAS, SIM_LN_SMALL, flattest, perfect, poor
+from flattest.problem.models import shapes
 
 replace = msgspec.structs.replace
 QUICK_EPOCHS = 4_000
@@ -30,7 +31,7 @@ def _initialized(task: Training, initialization: ft.Init) -> Training:
 
 def _first_layer_times(factor: float) -> Change:
     def change(task: Training) -> Training:
-        first = ("W1", "b1") if task.model.bias else ("W1",)
+        first = [name for name in shapes(task.model, task.distribution.d) if name in ("W1", "b1")]
         return _initialized(task, ft.Init(scales=tuple((name, factor) for name in first)))
 
     return change
@@ -56,6 +57,7 @@ def _slower(change: Change) -> Change:
 def _cooled(task: Training) -> Training:
     """The second half of the epochs with a tenth of η."""
     (phase,) = task.phases
+    assert isinstance(phase, ft.Phase)
     half = replace(phase, epochs=phase.length(task.n) // 2)
     return replace(task, phases=(half, replace(half, lr=phase.lr / 10)))
 
@@ -63,6 +65,7 @@ def _cooled(task: Training) -> Training:
 def _with_label_noise(task: Training) -> Training:
     """SGD with labels y ± 0.3 in the place of 1-SAM, at its η: it drifts more slowly."""
     (phase,) = task.phases
+    assert isinstance(phase, ft.Phase)
     return replace(task, phases=(ft.label_noise_sgd(phase.lr, 0.3, epochs=100_000),))
 
 

@@ -1,7 +1,9 @@
 """Table 1, the headings of sections 4 and 5, and what else is said of how flat SAM's networks are.
 
 What 1-SAM finds is what Figures 1b, 4b, 2a and 6b show, whose runs `flattest table1` shares; what
-searches for a flattest network that does not generalize find is what `Challenge` keeps of them.
+searches for a flattest network that does not generalize find is what `Challenge` keeps of them. One
+measurement is one row: the second cell of row 2 is the heading of section 4, the first cell of row
+1 is Theorem 3.1's challenge.
 """
 
 import flattest as ft
@@ -59,8 +61,8 @@ def _near_the_bound(found: Summary) -> tuple[Verdict, Verdict]:
 
 @figure(
     "wen2023/table-1/no-bias-algorithm",
-    "Without bias 1-SAM generalizes (✓), at a trace within 30 % of the lower bound, which is not "
-    "known to be attained.",
+    "Without bias 1-SAM generalizes (✓), at a trace within 30 % of the lower bound, which need "
+    "not be the infimum.",
     source="Table 1, row 1; Figure 1b",
     experiments=("table1/no-bias-algorithm",),
 )
@@ -70,7 +72,7 @@ def no_bias_algorithm(found: Summary) -> Verdict:
 
 @figure(
     "wen2023/table-1/sim-bn-algorithm",
-    "With Sim-BN 1-SAM generalizes (✓).",
+    "With Sim-BN 1-SAM generalizes (✓): width 500, n = 100 points drawn at d = 30, two seeds.",
     source="Table 1, row 3; Figure 2a",
     experiments=("wen2023/fig2a",),
 )
@@ -79,15 +81,10 @@ def generalizes(found: Summary) -> Verdict:
 
 
 @figure(
-    "wen2023/table-1/bias-algorithm",
-    "With bias 1-SAM reaches the least trace and does not generalize (✗).",
-    source="Table 1, row 2; Figure 4b",
-    experiments=("table1/bias-algorithm",),
-)
-@figure(
     "wen2023/section-4/heading-corrected",
-    "Both flattest generalizing and non-generalizing models exist, and SAM finds the latter.",
-    source="Heading of section 4, both versions",
+    "Both flattest generalizing and non-generalizing models exist, and SAM finds the latter: with "
+    "bias 1-SAM reaches the least trace and does not generalize (✗).",
+    source="Heading of section 4, both versions; Table 1, row 2; Figure 4b",
     experiments=("table1/bias-algorithm",),
     reading="as corrected",
 )
@@ -191,16 +188,10 @@ def _challenged(found: Summary, error: float) -> Verdict:
 
 
 @figure(
-    "wen2023/theorem-3.1/challenge",
-    "No search from an interpolator that was taught wrong labels finds a flat network without bias "
-    "that generalizes badly.",
-    source="Theorem 3.1",
-    experiments=("table1/no-bias-challenge",),
-)
-@figure(
     "wen2023/table-1/no-bias-flattest",
-    "Without bias all flattest minimizers generalize (✓): no search finds one that does not.",
-    source="Table 1, row 1",
+    "Without bias all flattest minimizers generalize (✓): no search from an interpolator that was "
+    "taught wrong labels finds a flat network that does not.",
+    source="Table 1, row 1; Theorem 3.1",
     experiments=("table1/no-bias-challenge",),
 )
 def no_bias_flattest(found: Summary) -> Verdict:
@@ -209,14 +200,18 @@ def no_bias_flattest(found: Summary) -> Verdict:
 
 @figure(
     "wen2023/table-1/sim-bn-flattest",
-    "With Sim-BN under Condition 1 all near-flattest minimizers generalize (✓): no search finds "
-    "one that does not.",
+    "With Sim-BN under Condition 1 all near-flattest minimizers generalize (✓).",
     source="Table 1, row 3",
     experiments=("table1/sim-bn-challenge",),
+    expected="fails",
 )
 def sim_bn_flattest(found: Summary) -> Verdict:
-    near = at_most(found.column("sharpness").high, 8.01, 0.0, "largest sharpness; the infimum is 8")
-    return provided(_challenged(found, 0.0), near)
+    error, trace = found.column("test_error"), found.column("sharpness")
+    note = f"least zero-one error of spike networks, trace at most 8 + {trace.high - 8:.1e}"
+    return assuming(
+        at_most(error.low, 0.1, 0.0, note, seeds=found.seeds),
+        at_most(trace.high, 8.0, 1e-9, "largest sharpness; the infimum is 8"),
+    )
 
 
 def _memorizer_error(build, factor: float) -> Verdict:
