@@ -189,7 +189,7 @@ def equation_15(four=4.0, two=2.0) -> Verdicts:
     printed="(f − y)² 1(|f − y| ≥ c) ≤ 2f² 1(|f| ≥ c) + 2y² 1(|y| ≥ c).",
     corrected="(f − y)² 1(|f − y| ≥ c) ≤ 4f² 1(|f| ≥ c/2) + 4y² 1(|y| ≥ c/2).",
     source="Theorem A.1, proof, the display after (15)",
-    evidence="certificate",
+    evidence="proof",
 )
 def truncated_tail(as_printed: bool, four=4.0) -> Verdict:
     """If |f − y| ≥ c, the larger of |f| and |y|, say |f|, is at least c/2, and (f − y)² ≤ 4f².
