@@ -63,6 +63,9 @@ def test_one_per_cent_off_a_construction_makes_its_entry_fail(monkeypatch, place
         ("bias.max_error", "theorem-5.1/zero-label-as-printed"),
         ("bias.max_error", "lemma-a.1/all-neurons-as-printed"),
         ("bias.max_error", "theorem-3.2/all-neurons-as-printed"),
+        ("near_flattest.max_error", "theorem-3.2/as-printed"),
+        ("near_flattest.max_error", "theorem-3.2/width-5"),
+        ("near_flattest.max_error", "lemma-a.2/as-printed"),
         ("generalizers.max_error", "proposition-a.1/r-as-printed"),
     ],
 )
@@ -71,9 +74,10 @@ def test_a_network_that_does_not_interpolate_refutes_no_misprint(monkeypatch, pl
     assert check(get(f"wen2023/{id}")).status == "error"
 
 
-def test_a_network_that_is_not_flattest_refutes_no_misprint(monkeypatch):
+@pytest.mark.parametrize("id", ["lemma-a.3/equality-as-printed", "theorem-3.2/as-printed"])
+def test_a_network_that_is_not_flattest_refutes_no_misprint(monkeypatch, id):
     patched(monkeypatch, "batch_norm.trace", lambda found: float(found) + 1)
-    assert check(get("wen2023/lemma-a.3/equality-as-printed")).status == "error"
+    assert check(get(f"wen2023/{id}")).status == "error"
 
 
 def summary(error, train_loss, ratio, start=0.5):
@@ -146,9 +150,8 @@ def test_sam_finds_the_former_of_section_5_only_at_the_least_trace(
     assert check(get("wen2023/section-5/heading-corrected")).status.startswith(status)
 
 
-@pytest.mark.parametrize("row", ["no-bias", "sim-bn"])
-def test_searches_count_only_from_bad_starts_and_where_they_end_well(monkeypatch, row):
-    entry = get(f"wen2023/table-1/{row}-flattest")
+def test_searches_count_only_from_bad_starts_and_where_they_end_well(monkeypatch):
+    entry = get("wen2023/table-1/no-bias-flattest")
     for error, start, status in ((0.0, 0.5, "holds"), (0.02, 0.5, "fails")):
         found_to_be(monkeypatch, error, 0.0, 8.0, start)
         assert check(entry).status == status
@@ -156,9 +159,15 @@ def test_searches_count_only_from_bad_starts_and_where_they_end_well(monkeypatch
     assert check(entry).status == "error"
 
 
-def test_a_search_that_ends_above_the_infimum_says_nothing_of_near_flattest_networks(monkeypatch):
-    found_to_be(monkeypatch, 0.0, 0.0, 8.02)
-    assert check(get("wen2023/table-1/sim-bn-flattest")).status == "fails"
+def test_a_bad_network_refutes_table_1s_third_row_only_at_the_infimum(monkeypatch):
+    entry = get("wen2023/table-1/sim-bn-flattest")
+    for error, sharpness, status in (
+        (0.9, 8.0, "fails"),
+        (0.0, 8.0, "holds"),
+        (0.9, 8.02, "error"),
+    ):
+        found_to_be(monkeypatch, error, 0.0, sharpness)
+        assert check(entry).status == status
 
 
 @pytest.mark.parametrize("change", [lambda excess: excess + 1e-3, lambda excess: 0.0])

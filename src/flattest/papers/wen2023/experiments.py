@@ -64,6 +64,9 @@ def flattest(relative: float) -> WithinOfBound:
 FALLING = FallsTo(series="sharpness", to=0.8)
 
 
+RISING = RisesAfterMinimum(series="test_error", by=0.005)
+
+
 def degenerates_from(epoch: int) -> LeastBy:
     """A caption reads off a curve where the test error begins to rise: up to a factor of three."""
     return LeastBy(series="test_error", epoch=3 * epoch)
@@ -275,7 +278,7 @@ EXPERIMENTS = (
         (
             flattest(0.03),
             poor(0.15),
-            RisesAfterMinimum(series="test_error", by=0.005),
+            RISING,
             flatter_than("wen2023/fig4a", 2),
         ),
         quick_epochs=(12_000, 8_000),
@@ -286,7 +289,7 @@ EXPERIMENTS = (
         "With bias, 1-SAM's test error is least around epoch 4000 and rises from there.",
         BIAS,
         (ft.sam(0.01, 0.05, epochs=20_000),),
-        (degenerates_from(4_000), RisesAfterMinimum(series="test_error", by=0.005)),
+        (degenerates_from(4_000), RISING),
         quick_epochs=(20_000,),
         notes="The text to Figure 4 says after 4000 epochs; the first phase is followed to 20 000.",
     ),
@@ -424,7 +427,7 @@ EXPERIMENTS = (
         "from there.",
         BIAS,
         (ft.sam(0.1, 0.2, epochs=10_000),),
-        (degenerates_from(2_000), RisesAfterMinimum(series="test_error", by=0.005)),
+        (degenerates_from(2_000), RISING),
         quick_epochs=(10_000,),
         loss=LOGISTIC,
         notes="The text to Figure 9 says after 2000 epochs.",

@@ -71,7 +71,7 @@ def no_bias_algorithm(found: Summary) -> Verdict:
 
 @figure(
     "wen2023/table-1/sim-bn-algorithm",
-    "With Sim-BN 1-SAM generalizes (✓).",
+    "With Sim-BN 1-SAM generalizes (✓): width 500, n = 100 points drawn at d = 30, two seeds.",
     source="Table 1, row 3; Figure 2a",
     experiments=("wen2023/fig2a",),
 )
@@ -162,14 +162,18 @@ def no_bias_flattest(found: Summary) -> Verdict:
 
 @figure(
     "wen2023/table-1/sim-bn-flattest",
-    "With Sim-BN under Condition 1 all near-flattest minimizers generalize (✓): no search finds "
-    "one that does not.",
+    "With Sim-BN under Condition 1 all near-flattest minimizers generalize (✓).",
     source="Table 1, row 3",
     experiments=("table1/sim-bn-challenge",),
+    expected="fails",
 )
 def sim_bn_flattest(found: Summary) -> Verdict:
-    near = at_most(found.column("sharpness").high, 8.01, 0.0, "largest sharpness; the infimum is 8")
-    return provided(_challenged(found, 0.0), near)
+    error, trace = found.column("test_error"), found.column("sharpness")
+    note = f"least zero-one error of spike networks, trace at most 8 + {trace.high - 8:.1e}"
+    return assuming(
+        at_most(error.low, 0.1, 0.0, note, seeds=found.seeds),
+        at_most(trace.high, 8.0, 1e-9, "largest sharpness; the infimum is 8"),
+    )
 
 
 def _memorizer_error(build, factor: float) -> Verdict:
