@@ -221,9 +221,9 @@ def all_neurons(as_printed: bool) -> Verdict:
 
 def trace_share(params: Params, data: ft.Dataset) -> float:
     """Tr ∇²L/(‖W2‖² + ‖γ‖²) over the neurons that some training point activates."""
-    live = normalized(params["W1"], params["b1"], data).any(axis=0)
+    live = np.any(normalized(params["W1"], params["b1"], data), axis=0)
     live_squares = squares({name: params[name][live] for name in ("gamma", "W2")})
-    return float(ft.trace(sim_bn(len(live)), params, data)) / live_squares
+    return float(ft.trace(sim_bn(len(params["W2"])), params, data)) / live_squares
 
 
 def _at_scale(data: ft.Dataset) -> Iterator[Params]:
@@ -238,7 +238,7 @@ def _at_scale(data: ft.Dataset) -> Iterator[Params]:
     reading="as printed",
 )
 def lemma_a3_as_printed() -> Verdict:
-    ratio = trace_share(*_at_scale(SMALL), SMALL)
+    ratio = trace_share(next(_at_scale(SMALL)), SMALL)
     return equal(ratio, 1.0, 1e-6, "Tr ∇²L/(‖W2‖² + ‖γ‖²) of the optimum at scale 1e6")
 
 
