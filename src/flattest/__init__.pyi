@@ -71,8 +71,20 @@ from flattest.flatness.spikes import (
 from flattest.lab.challenge import (
     Challenge as Challenge,
 )
+from flattest.lab.scenario import (
+    Answer as Answer,
+    judge as judge,
+)
 from flattest.lab.setup import (
     Setup as Setup,
+)
+from flattest.lab.sweep import (
+    Diagram as Diagram,
+    sweep as sweep,
+)
+from flattest.papers.vardhan2026.constructions import (
+    bad_memorizer as bad_memorizer,
+    bad_twin as bad_twin,
 )
 from flattest.papers.wen2023.constructions import (
     circle_generalizer as circle_generalizer,
@@ -93,6 +105,7 @@ from flattest.problem.data import (
     Estimate as Estimate,
     Examples as Examples,
     HeldOut as HeldOut,
+    OwnLaw as OwnLaw,
     Population as Population,
     population_mean as population_mean,
 )
@@ -130,6 +143,7 @@ from flattest.problem.models import (
     FunctionModel as FunctionModel,
     Init as Init,
     Model as Model,
+    OwnModel as OwnModel,
     predict as predict,
 )
 from flattest.problem.multi_index import (

@@ -112,7 +112,6 @@ def test_runs_that_fail_are_not_passed_over(command, tmp_path, capsys, monkeypat
         {"distribution": ft.xor(9, 4)},
         {"distribution": "xor"},
         {"n": 20.5},
-        {"loss": "mse"},
     ],
 )
 def test_a_setup_refuses_what_is_of_the_wrong_kind(change):

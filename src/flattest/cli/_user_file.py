@@ -2,25 +2,30 @@
 
 import contextlib
 import sys
+import sysconfig
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import flattest
 from flattest.errors import FlattestError
-from flattest.runs.user_file import imported
+from flattest.runs.user_file import Reference, imported
 
 
-def file_of(reference: str) -> Path:
-    return Path(reference.rpartition(":")[0])
-
-
-def load(reference: str) -> Callable[..., Any]:
-    """The function that `reference` names; what the file raises is said in one sentence."""
-    path, name = file_of(reference), reference.rpartition(":")[2]
+def parse(reference: str) -> Reference:
+    """FILE.py:FUNCTION, of a file that is there."""
+    path, name = Path(reference.rpartition(":")[0]), reference.rpartition(":")[2]
     if path.suffix != ".py" or not name:
         raise FlattestError(f"Say FILE.py:FUNCTION, as in my_lab.py:setup, not {reference!r}.")
     if not path.is_file():
         raise FlattestError(f"There is no file {path}.")
+    return Reference(path, name)
+
+
+def load(reference: str) -> Callable[..., Any]:
+    """The function that `reference` names; what the file raises is said in one sentence."""
+    path, name = parse(reference)
     function = getattr(run(lambda: imported(path), f"Importing {path}"), name, None)
     if not callable(function):
         raise FlattestError(f"{path} defines no function {name!r}.")
@@ -38,4 +43,20 @@ def run(action: Callable[[], Any], what: str) -> Any:
     except FlattestError:
         raise
     except Exception as error:
-        raise FlattestError(f"{what} failed with {type(error).__name__}: {error}") from error
+        place = _place_of(error)
+        raise FlattestError(f"{what} failed{place} with {type(error).__name__}: {error}") from error
+
+
+def _place_of(error: Exception) -> str:
+    """The line of the user's own file that the error came from, where there is one."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f" at {error.filename}:{error.lineno}"
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [f for f in frames if Path(f.filename).is_file() and not _is_installed(f.filename)]
+    return f" at {own[-1].filename}:{own[-1].lineno}" if own else ""
+
+
+def _is_installed(file: str) -> bool:
+    """Whether it is flattest's, Python's or a package's."""
+    ours = Path(flattest.__file__).parent, Path(sysconfig.get_path("stdlib"))
+    return "site-packages" in file or any(Path(file).is_relative_to(folder) for folder in ours)

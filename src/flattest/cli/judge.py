@@ -26,9 +26,9 @@ from flattest.cli._options import (
     graded_mark,
     output,
 )
-from flattest.cli._user_file import file_of, load, run
+from flattest.cli._user_file import load, parse, run
 from flattest.errors import FlattestError
-from flattest.lab.scenario import Answer, Finding, ask
+from flattest.lab.scenario import Answer, Finding, judge
 from flattest.lab.setup import Setup
 from flattest.runs.store import Store
 
@@ -42,7 +42,7 @@ def command(
     folder: StoreFolder = DEFAULT_STORE,
     as_json: Json = False,
 ) -> int:
-    found = ask(read_setup(reference), Store.create(folder), workers, scheduler, file_of(reference))
+    found = judge(read_setup(reference), Store.create(folder), workers, scheduler, parse(reference))
     output(as_json, found, table(found))
     return 1 if found.scenario == "undetermined" else 0
 

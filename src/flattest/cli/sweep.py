@@ -26,7 +26,7 @@ from flattest.cli._options import (
     Workers,
     output,
 )
-from flattest.cli._user_file import file_of
+from flattest.cli._user_file import parse
 from flattest.cli.judge import read_setup
 from flattest.errors import FlattestError
 from flattest.runs.store import Store
@@ -63,7 +63,7 @@ def command(
     x, y = map(sweep.axis, over)
     store = Store.create(folder)
     diagrams = [
-        sweep.sweep(read_setup(r), x, y, seeds, store, workers, scheduler, file_of(r))
+        sweep.sweep(read_setup(r), x, y, seeds, store, workers, scheduler, parse(r))
         for r in references
     ]
     name = "-".join(dict.fromkeys(d.setup for d in diagrams))

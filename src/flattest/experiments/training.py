@@ -7,7 +7,7 @@ from flattest.errors import FlattestError
 from flattest.experiments.experiment import Task, Workplace
 from flattest.problem.distributions import AnyDistribution
 from flattest.problem.losses import MSE, Loss
-from flattest.problem.models import MLP
+from flattest.problem.models import AnyModel, is_by_neuron, shapes
 from flattest.training.algorithms import Phase
 from flattest.training.log import Log
 from flattest.training.run import Run
@@ -22,7 +22,7 @@ class Training(Task, frozen=True, tag="training"):
 
     distribution: AnyDistribution
     n: int
-    model: MLP
+    model: AnyModel
     phases: tuple[Phase, ...]
     loss: Loss = MSE()
     log: Log = Log()
@@ -41,7 +41,7 @@ class Training(Task, frozen=True, tag="training"):
     @property
     def cost(self) -> float:
         """Multiplications in the products with weight matrices, an order of magnitude."""
-        weights = sum(map(math.prod, self.model.shapes(self.distribution.d).values()))
+        weights = sum(map(math.prod, shapes(self.model, self.distribution.d).values()))
         return sum(map(self.samples, self.phases)) * float(weights)
 
     def samples(self, phase: Phase) -> int:
@@ -50,7 +50,7 @@ class Training(Task, frozen=True, tag="training"):
         Sim-BN needs the whole training set at every step, SAM's second gradient as much again.
         """
         steps = phase.length(self.n) * phase.steps_per_epoch(self.n)
-        batch = self.n if self.model.normalization.by_neuron else phase.batch or self.n
+        batch = self.n if is_by_neuron(self.model) else phase.batch or self.n
         return steps * batch * (2 if phase.rho > 0 else 1)
 
     def execute(self, seed: int, place: Workplace) -> Run:

@@ -22,15 +22,16 @@ FLATTEST = 1e-9
 @dataclass(frozen=True)
 class Certification:
     """`certify`'s findings; `ratio` is trace / bound, 1 for a flattest interpolator. Where no bound
-    is proven, or the bound is 0, there is no ratio, and without a distribution no test error."""
+    is proven, or the bound is 0, there is no ratio, and without a distribution no test error. Of a
+    network that is not an MLP nothing is known of kinks and neurons: None."""
 
     interpolation_error: float
     interpolates: bool
-    differentiable: bool
+    differentiable: bool | None
     trace: float
     bound: Bound | None
     ratio: float | None
-    memorizing: bool
+    memorizing: bool | None
     test_error: Estimate | None
     test_mse: Estimate | None
 
@@ -39,11 +40,11 @@ class Certification:
         """Whether the network interpolates, L has a Hessian there, and it meets the bound to
         1e-9."""
         met = self.ratio is not None and abs(self.ratio - 1) <= FLATTEST
-        return self.interpolates and self.differentiable and met
+        return self.interpolates and bool(self.differentiable) and met
 
 
 def certify(
-    model: MLP,
+    model: Model,
     params: Params,
     data: Dataset,
     loss: str | Loss = "mse",
@@ -52,17 +53,19 @@ def certify(
 ) -> Certification:
     """Everything at once; errors over `size` fresh points where the support is not enumerated."""
     require_dataset(data)
-    model.check(params, data.d)
+    mlp = model if isinstance(model, MLP) else None
+    if mlp is not None:
+        mlp.check(params, data.d)
     sharpness, bound = _trace(model, params, data, loss), known_lower_bound(model, data, loss)
     test = data.distribution is not None
     return Certification(
         interpolation_error(model, params, data, loss),
         is_interpolator(model, params, data, loss),
-        differentiable(model, params, data.x),
+        None if mlp is None else differentiable(mlp, params, data.x),
         sharpness,
         bound,
         sharpness / bound.value if bound is not None and bound.value > 0 else None,
-        memorizes(model, params, data, loss),
+        None if mlp is None else memorizes(mlp, params, data, loss),
         population_error(model, params, data, size, seed) if test else None,
         population_mse(model, params, data, loss, size, seed) if test else None,
     )

@@ -22,7 +22,7 @@ from flattest.flatness.extreme import distinct_inputs
 from flattest.problem.activations import Activation, activation
 from flattest.problem.data import Dataset, require_dataset
 from flattest.problem.losses import Loss, interpolates, loss as resolve_loss
-from flattest.problem.models import MLP, Params
+from flattest.problem.models import MLP, Model, Params, is_by_neuron, shapes
 from flattest.problem.randomness import generator
 
 _STARTS = 8
@@ -61,7 +61,7 @@ class SearchResult:
 
 
 def search_flattest(
-    model: MLP,
+    model: Model,
     data: Dataset,
     start: Params | int = 0,
     loss: "str | Loss" = "mse",
@@ -81,7 +81,7 @@ def search_flattest(
     problem = _Interpolators(model, data, resolve_loss(loss))
     theta = _interpolator(problem, start)
     start_point, history, status = problem.endpoint(theta), [], "budget"
-    stages = smoothing if problem.smooths else (0.0,)
+    stages = smoothing if problem.smoothed_mlp is not None else (0.0,)
     for tau in stages:
         theta, values, status = _descend(problem, theta, tau, steps // len(stages))
         history += values
@@ -96,7 +96,7 @@ def search_flattest(
 
 
 def interpolate(
-    model: MLP, data: Dataset, start: Params | int = 0, loss: "str | Loss" = "mse"
+    model: Model, data: Dataset, start: Params | int = 0, loss: "str | Loss" = "mse"
 ) -> Params:
     """An interpolator of `data`, by Gauss–Newton from `start` (parameters, or a seed)."""
     problem = _Interpolators(model, data, resolve_loss(loss))
@@ -104,7 +104,7 @@ def interpolate(
 
 
 def bad_interpolator(
-    model: MLP, data: Dataset, wrong: int, seed: int = 0, loss: "str | Loss" = "mse"
+    model: Model, data: Dataset, wrong: int, seed: int = 0, loss: "str | Loss" = "mse"
 ) -> Params:
     """Parameters that interpolate the data and the wrong labels of `wrong` fresh points.
 
@@ -135,7 +135,7 @@ class NoInterpolator(FlattestError):
 class _Interpolators:
     """The functions of θ (as one vector) that the search works with, compiled once."""
 
-    def __init__(self, model: MLP, data: Dataset, loss: Loss, train_x: np.ndarray | None = None):
+    def __init__(self, model: Model, data: Dataset, loss: Loss, train_x: np.ndarray | None = None):
         # Repeated inputs are one constraint: twice the same row would make the Jacobian singular.
         points, target = distinct_inputs(data, loss)
         self.model, self.data, self.loss = model, data, loss
@@ -144,18 +144,24 @@ class _Interpolators:
         self.weight = jnp.asarray(loss.curvature(loss.target(data.y) * 1.0, data.y)) / data.n
         self.train_x = jnp.asarray(data.x if train_x is None else train_x)
         self.x = jnp.asarray(data.x)
-        shapes = model.shapes(data.d).items()
-        self.unflatten = ravel_pytree({name: jnp.zeros(shape) for name, shape in shapes})[1]
-        self.inflates = model.normalization.by_neuron and model.sigma.homogeneity is not None
-        self.smooths = model.sigma.is_relu and not self.inflates
+        self.names = shapes(model, data.d)
+        zeros = {name: jnp.zeros(shape) for name, shape in self.names.items()}
+        self.unflatten = ravel_pytree(zeros)[1]
+        # Of a network of one's own no activation is known: it is descended as it is.
+        self.inflated_mlp = self.smoothed_mlp = None
+        if isinstance(model, MLP) and is_by_neuron(model) and model.sigma.homogeneity is not None:
+            self.inflated_mlp = model
+        elif isinstance(model, MLP) and model.sigma.is_relu:
+            self.smoothed_mlp = model
         self.outputs = jax.jit(self._outputs)
         self.jacobian = jax.jit(jax.jacrev(self._outputs))
         self.trace = jax.jit(partial(self._trace, model, None))
         self.move = jax.jit(self._move)
 
     def flatten(self, params: Params) -> jax.Array:
-        names = self.model.shapes(self.data.d)
-        return ravel_pytree({name: jnp.asarray(params[name], jnp.float64) for name in names})[0]
+        return ravel_pytree({name: jnp.asarray(params[name], jnp.float64) for name in self.names})[
+            0
+        ]
 
     def numpy(self, theta: jax.Array) -> Params:
         return {name: np.asarray(value) for name, value in self.unflatten(theta).items()}
@@ -163,7 +169,7 @@ class _Interpolators:
     def _outputs(self, theta):
         return self.model.apply(self.unflatten(theta), self.constrained_x, self.train_x)
 
-    def _trace(self, model: MLP, names: tuple[str, ...] | None, theta):
+    def _trace(self, model: Model, names: tuple[str, ...] | None, theta):
         """Σ_i weight_i ‖∇f(x_i)‖² over the parameters `names` (all where None)."""
 
         def output(params, x):
@@ -179,11 +185,12 @@ class _Interpolators:
 
     def _descended(self, theta, tau):
         """What the search descends: see `search_flattest`."""
-        if self.inflates:
-            return self._trace(self.model, ("gamma", f"W{self.model.depth}"), theta)
-        fields = msgspec.structs.asdict(self.model)
-        model = _Smoothed(**fields, tau=tau) if self.smooths else self.model
-        return self._trace(model, None, theta)
+        if self.inflated_mlp is not None:
+            return self._trace(self.model, ("gamma", f"W{self.inflated_mlp.depth}"), theta)
+        if self.smoothed_mlp is None:
+            return self._trace(self.model, None, theta)
+        smoothed = _Smoothed(**msgspec.structs.asdict(self.smoothed_mlp), tau=tau)
+        return self._trace(smoothed, None, theta)
 
     def _move(self, theta, direction, size, tau) -> "_Point":
         """The point that a step of this size leads to, once retracted by Gauss–Newton."""
@@ -215,9 +222,9 @@ class _Interpolators:
         takes the sharpness from W1 and b1, and without neurons that are 0 on every training input:
         these have no statistics, so that Sim-BN is not defined off the training set."""
         params = self.numpy(theta)
-        if not self.inflates:
+        if self.inflated_mlp is None:
             return params
-        defined = (np.asarray(self.model.first_layer(params, self.train_x)) != 0).any(0)
+        defined = (np.asarray(self.inflated_mlp.first_layer(params, self.train_x)) != 0).any(0)
         factors = {"W1": _INFLATION, "b1": _INFLATION, "gamma": defined, "W2": defined}
         return {name: value * factors.get(name, 1.0) for name, value in params.items()}
 
@@ -245,7 +252,8 @@ class _Smoothed(MLP, frozen=True, kw_only=True):
 def _interpolator(problem: _Interpolators, start: Params | int):
     model, d = problem.model, problem.data.d
     params = model.init(d, int(start)) if isinstance(start, int | np.integer) else start
-    model.check(params, d)
+    if isinstance(model, MLP):
+        model.check(params, d)
     theta = _retract(problem, problem.flatten(params), iterations=500)
     if not interpolates(problem.outputs(theta), problem.target):
         raise NoInterpolator(

@@ -17,7 +17,7 @@ from flattest.experiments.experiment import Computed
 from flattest.problem.data import Dataset
 from flattest.problem.distributions import AnyDistribution
 from flattest.problem.losses import MSE, Loss
-from flattest.problem.models import MLP, Params
+from flattest.problem.models import MLP, AnyModel, Model, Params
 
 
 class Challenge(Computed, frozen=True, tag="challenge"):
@@ -29,7 +29,7 @@ class Challenge(Computed, frozen=True, tag="challenge"):
 
     distribution: AnyDistribution
     n: int
-    model: MLP
+    model: AnyModel
     loss: Loss = MSE()
     wrong: int = 100
     steps: int = 1500
@@ -72,12 +72,14 @@ class Challenge(Computed, frozen=True, tag="challenge"):
         }
 
 
-def known_bad_flattest(model: MLP, data: Dataset, loss: Loss) -> Params | None:
+def known_bad_flattest(model: Model, data: Dataset, loss: Loss) -> Params | None:
     """A flattest network that is wrong off the training set, where the data admit one we know of:
     the memorizer of Theorem 4.1 or 5.1, the spike network that refutes Theorem 3.2; else None."""
     from flattest.flatness.constructions import Construction, memorizer, sim_ln_memorizer
     from flattest.flatness.spikes import flattest_spike
 
+    if not isinstance(model, MLP):
+        return None
     builders: dict[str | None, Callable[..., Construction]] = {
         None: partial(memorizer, depth=model.depth),
         "sim_ln": partial(sim_ln_memorizer, epsilon=model.epsilon),

@@ -16,13 +16,15 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from flattest.evidence import Grade, Verdict, mean_interval, seeds_in_words
+from flattest.evidence import GLYPHS, Grade, Verdict, mean_interval, seeds_in_words
 from flattest.experiments.expectations import tail
 from flattest.experiments.experiment import Experiment, VariantName
 from flattest.lab.setup import Setup, experiments_of
+from flattest.problem.models import MLP
 from flattest.runs.results import stored
 from flattest.runs.run import run_experiments
 from flattest.runs.store import Store, StoredRun
+from flattest.runs.user_file import Reference
 from flattest.training.run import Run
 
 # A search has gone down far enough at this multiple of the least that is known to be possible.
@@ -63,15 +65,32 @@ class Answer(msgspec.Struct, frozen=True):
     algorithm_generalizes: Finding
     baseline_generalizes: Finding | None = None
 
+    def __repr__(self) -> str:
+        lines = {
+            "All flattest minimizers generalize": self.flattest_generalize,
+            "The algorithm generalizes": self.algorithm_generalizes,
+            "The baseline generalizes": self.baseline_generalizes,
+        }
+        told = [f"  {GLYPHS[f.grade]} {line}: {f.sentence}" for line, f in lines.items() if f]
+        return "\n".join([f"{self.setup}: {self.scenario}", *told])
 
-def ask(
+    def json(self) -> str:
+        return msgspec.json.encode(self).decode()
+
+
+def judge(
     setup: Setup,
-    store: Store,
-    workers: int | None = None,
+    store: Store | str | Path = "out/store",
+    workers: int | None = 1,
     scheduler: str | None = None,
-    preload: Path | None = None,
+    preload: Reference | None = None,
 ) -> Answer:
-    """Run what is not done yet of a setup, and answer its question."""
+    """Run what is not done yet of a setup, and answer its question: which scenario is it?
+
+    The runs are kept in `store`, a folder. More `workers` than one are processes of their own, who
+    know of a user's own data, network or step only what the function `preload` makes.
+    """
+    store = store if isinstance(store, Store) else Store.create(store)
     roles = experiments_of(setup, setup)
     run_experiments(roles.values(), "full", store, None, workers, scheduler, preload=preload)
     return answer(setup, roles, "full", store)
@@ -104,7 +123,8 @@ def _placed(finding: Finding, setup: Setup) -> Finding:
     if c is None or _is_own(setup):
         return finding
     on = f"{type(c.distribution).__name__} data with d = {c.distribution.d}, n = {c.n}"
-    sentence = f"{finding.sentence} This is on {on}, width {c.model.width}: not on the algorithm's."
+    on += f", width {c.model.width}" if isinstance(c.model, MLP) else f", {c.model.name}"
+    sentence = f"{finding.sentence} This is on {on}: not on the algorithm's."
     return msgspec.structs.replace(finding, sentence=sentence)
 
 

@@ -15,7 +15,6 @@ A user's file defines a function that returns one:
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import get_args
 
 import msgspec
 
@@ -24,10 +23,10 @@ from flattest.experiments.expectations import AnyExpectation, AtLeast, AtMost
 from flattest.experiments.experiment import Experiment, Task, Variant
 from flattest.experiments.training import Training
 from flattest.lab.challenge import Challenge
-from flattest.problem.data import Dataset, HeldOut
-from flattest.problem.distributions import AnyDistribution
-from flattest.problem.losses import MSE, Loss
-from flattest.problem.models import MLP
+from flattest.problem.data import Dataset, Distribution, HeldOut
+from flattest.problem.distributions import AnyDistribution, declared
+from flattest.problem.losses import MSE, Loss, loss
+from flattest.problem.models import AnyModel, Model, declared as declared_model
 from flattest.training.algorithms import Phase
 from flattest.training.log import Log
 
@@ -46,7 +45,7 @@ class Setup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     name: str
     distribution: AnyDistribution
     n: int = None  # type: ignore[assignment]  # all examples there are
-    model: MLP
+    model: AnyModel
     algorithm: tuple[Phase, ...]
     baseline: tuple[Phase, ...] = ()
     loss: Loss = MSE()
@@ -61,7 +60,7 @@ class Setup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
             if isinstance(phase := getattr(self, name), Phase):
                 msgspec.structs.force_setattr(self, name, (phase,))
         self._take_examples()
-        _check_distribution(self.distribution)
+        self._declare()
         for field in msgspec.structs.fields(self):
             _check_kind(field, getattr(self, field.name))
         if not self.name or "/" in self.name:
@@ -73,6 +72,24 @@ class Setup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
                 f"The test error that counts as generalizing must lie in (0, 0.5), "
                 f"not {self.generalizes!r}."
             )
+
+    def _declare(self) -> None:
+        """A user's own distribution and model become specs that the store can keep."""
+        if not isinstance(self.distribution, Distribution):
+            kind = type(self.distribution).__name__
+            raise FlattestError(
+                f"A setup's distribution cannot be this {kind}: it is one of flattest's, your own "
+                "subclass of ft.Distribution, or a Dataset with held-out examples."
+            )
+        if not isinstance(self.model, Model):
+            kind = type(self.model).__name__
+            raise FlattestError(
+                f"A setup's model cannot be this {kind}: it has init(d, seed) and "
+                "apply(params, x, train_x), as MLP and FunctionModel have."
+            )
+        msgspec.structs.force_setattr(self, "distribution", declared(self.distribution))
+        msgspec.structs.force_setattr(self, "model", declared_model(self.model))
+        msgspec.structs.force_setattr(self, "loss", loss(self.loss))
 
     def _take_examples(self) -> None:
         """Examples given as a dataset are what is drawn from; all are trained on unless n says."""
@@ -119,16 +136,6 @@ class Setup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
             return ()
         kind = AtMost if generalizing else AtLeast
         return (kind(series="test_error", at="tail", value=self.generalizes),)
-
-
-def _check_distribution(given: object) -> None:
-    """Runs are kept and compared by what they draw from: it must be one that the store knows."""
-    valid = get_args(AnyDistribution)
-    if type(given) not in valid:
-        names = ", ".join(sorted(kind.__name__ for kind in valid))
-        raise FlattestError(
-            f"A setup's distribution cannot be this {type(given).__name__}; valid are: {names}."
-        )
 
 
 def _check_kind(field: msgspec.structs.FieldInfo, value: object) -> None:

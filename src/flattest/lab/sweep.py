@@ -15,6 +15,7 @@ from flattest.lab.setup import Setup
 from flattest.runs.results import results
 from flattest.runs.run import run_experiments
 from flattest.runs.store import Store
+from flattest.runs.user_file import Reference
 
 replace = msgspec.structs.replace
 
@@ -56,6 +57,19 @@ class Diagram(msgspec.Struct, frozen=True):
     seeds: int
     error: tuple[tuple[float, ...], ...]
     missing: int = 0
+
+    def __repr__(self) -> str:
+        """Rows from the top of the diagram down."""
+        head = f"{self.setup}: test error over {self.x.setting} (across) and {self.y.setting} (up)"
+        rows = [
+            f"{y:>10.4g} " + " ".join(f"{error:8.3f}" for error in row)
+            for y, row in zip(self.y.values, self.error, strict=True)
+        ]
+        foot = " " * 11 + " ".join(f"{x:8.4g}" for x in self.x.values)
+        return "\n".join([head, *reversed(rows), foot])
+
+    def json(self) -> str:
+        return msgspec.json.encode(self).decode()
 
 
 def axis(text: str) -> Axis:
@@ -99,15 +113,21 @@ def cells(setup: Setup, x: Axis, y: Axis, seeds: int) -> dict[tuple[int, int], E
 
 def sweep(
     setup: Setup,
-    x: Axis,
-    y: Axis,
-    seeds: int,
-    store: Store,
-    workers: int | None = None,
+    x: Axis | str,
+    y: Axis | str,
+    seeds: int = 3,
+    store: Store | str | Path = "out/store",
+    workers: int | None = 1,
     scheduler: str | None = None,
-    preload: Path | None = None,
+    preload: Reference | None = None,
 ) -> Diagram:
-    """Run what is not done of the grid, and read the diagram from the store."""
+    """Run what is not done of the grid, and read the diagram from the store, a folder.
+
+    An axis may be given as "n=50:800", "n=50:800:9" or "rho=0.05,0.1,0.2". As for `judge`, more
+    `workers` than one know of a user's own code only what the function `preload` makes.
+    """
+    store = store if isinstance(store, Store) else Store.create(store)
+    x, y = (axis(a) if isinstance(a, str) else a for a in (x, y))
     grid = cells(setup, x, y, seeds)
     assessed = run_experiments(
         grid.values(), "full", store, None, workers, scheduler, preload=preload

@@ -16,6 +16,7 @@ import numpy as np
 from flattest.errors import FlattestError
 from flattest.files import read_arrays, read_columns
 from flattest.problem.checks import check_count, finite_array
+from flattest.problem.fingerprint import recall, remember
 from flattest.problem.randomness import generator
 
 _ROWS_AT_ONCE = 2**14
@@ -276,6 +277,34 @@ class Examples(HeldOut, frozen=True, tag="examples", dict=True):
                 "them first."
             )
         return arrays.rows
+
+
+class OwnLaw(Distribution, frozen=True, tag="own"):
+    """A user's own subclass of Distribution in a spec: its class, its fields and its fingerprint.
+
+    A spec that was read from a file finds the law where this process has made it.
+    """
+
+    kind: str = ""
+    fields: dict[str, Any] = {}
+    source: str = ""
+
+    @classmethod
+    def of(cls, law: Distribution) -> "OwnLaw":
+        return cls(law.d, type(law).__name__, msgspec.structs.asdict(law), remember(law))
+
+    @property
+    def law(self) -> Distribution:
+        return recall(self.source, f"distribution {self.kind}")
+
+    def training_points(self, n, seed):
+        return self.law.training_points(n, seed)
+
+    def population(self, size: int = 10_000, seed: int = 0) -> Population:
+        return self.law.population(size, seed)
+
+    def sample(self, rng, n):
+        return self.law.sample(rng, n)
 
 
 def standard_error(samples: np.ndarray) -> float:

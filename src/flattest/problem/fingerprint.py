@@ -18,6 +18,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from flattest.errors import FlattestError
+
 # What was met, by its id, and kept alive, so that no other thing gets the same id.
 Seen = dict[int, Any]
 _PACKAGES = {"site-packages", "dist-packages"}
@@ -27,6 +29,24 @@ def fingerprint(thing: Any) -> str:
     """The hash of a function, class or object, of all that it refers to."""
     text = "\n".join(_parts(thing, {}))
     return hashlib.blake2b(text.encode(), digest_size=10).hexdigest()
+
+
+# What specs refer to by its fingerprint, where this process has made it.
+_MADE: dict[str, Any] = {}
+
+
+def remember(made: Any) -> str:
+    """The fingerprint by which `recall` gives it back."""
+    source = fingerprint(made)
+    _MADE[source] = made
+    return source
+
+
+def recall(source: str, what: str) -> Any:
+    """What has this fingerprint; a spec that was read from a file may have come without it."""
+    if source not in _MADE:
+        raise FlattestError(f"The {what} {source} is not here: load the file that makes it first.")
+    return _MADE[source]
 
 
 def _parts(thing: Any, seen: Seen) -> Iterator[str]:

@@ -11,6 +11,7 @@ from flattest.errors import FlattestError, require_known, unknown
 from flattest.machine import later
 from flattest.problem.activations import Activation, activation
 from flattest.problem.checks import check_count, finite_array
+from flattest.problem.fingerprint import recall, remember
 from flattest.problem.randomness import generator
 
 Params = dict[str, Any]
@@ -44,6 +45,30 @@ class FunctionModel:
 
     def apply(self, params: Params, x, train_x=None):
         return self.apply_fn(params, x)
+
+
+class OwnModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="own_model"):
+    """A user's own model in a spec, known by its name and its fingerprint.
+
+    A spec that was read from a file finds the model where this process has made it.
+    """
+
+    name: str
+    source: str
+
+    @classmethod
+    def of(cls, model: Model) -> "OwnModel":
+        return cls(str(getattr(model, "name", type(model).__name__)), remember(model))
+
+    @property
+    def model(self) -> Model:
+        return recall(self.source, f"model {self.name}")
+
+    def init(self, d: int, seed: int) -> Params:
+        return self.model.init(d, seed)
+
+    def apply(self, params: Params, x, train_x=None):
+        return self.model.apply(params, x, train_x)
 
 
 class Init(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -221,6 +246,26 @@ NORMS: dict[Norm | None, Normalization] = {
     "sim_bn": Normalization(_sim_bn, by_neuron=True),
     "sim_ln": Normalization(_sim_ln, floored=True),
 }
+
+
+AnyModel = MLP | OwnModel
+
+
+def declared(model: Model) -> AnyModel:
+    """The model as a spec can have it: a user's own by its fingerprint."""
+    return model if isinstance(model, AnyModel) else OwnModel.of(model)
+
+
+def shapes(model: Model, d: int) -> dict[str, tuple[int, ...]]:
+    """The shapes of the parameters for d inputs, in order."""
+    if isinstance(model, MLP):
+        return model.shapes(d)
+    return {name: np.shape(value) for name, value in model.init(d, 0).items()}
+
+
+def is_by_neuron(model: Model) -> bool:
+    """Whether f at a point depends on the whole training set, as Sim-BN's does."""
+    return isinstance(model, MLP) and model.normalization.by_neuron
 
 
 def largest_neurons(W1: np.ndarray, count: int = 4) -> np.ndarray:

@@ -67,11 +67,13 @@ class NetworkView(msgspec.Struct, frozen=True):
 
 
 def inside(run: StoredRun) -> NetworkView | None:
-    """The inside of a run of training; None where it kept no parameters."""
+    """The inside of a run of training; None where it kept no parameters, or is not of an MLP."""
     kept = {c.epoch: c.params() for c in run.checkpoints()}
     if not kept:
         return None
     task = msgspec.convert(run.task(), Training)
+    if not isinstance(task.model, MLP):
+        return None
     data = task.distribution.draw(task.n, run.seed)
     relevant = 2 if isinstance(task.distribution, Xor | CompleteXor) else 0
     seen = {epoch: Neurons(task.model, params, data, relevant) for epoch, params in kept.items()}

@@ -9,8 +9,8 @@ from typing import Any
 
 from flattest.errors import FlattestError, first_line
 from flattest.machine import SHARE, interrupts_held_back, share_of_cores
-from flattest.runs import user_file
 from flattest.runs.plan import Job
+from flattest.runs.user_file import Reference
 
 # One thread per product: as many workers as cores would otherwise fight for them.
 WORKER_ENVIRONMENT = {
@@ -37,7 +37,7 @@ def on_cluster(
 
 
 @contextlib.contextmanager
-def cluster(workers: int, scheduler: str | None, preload: Path | None = None) -> Iterator[Any]:
+def cluster(workers: int, scheduler: str | None, preload: Reference | None = None) -> Iterator[Any]:
     """A client of the scheduler at that address, or of a cluster of processes on this machine."""
     import dask
     from distributed import Client, LocalCluster
@@ -52,7 +52,7 @@ def cluster(workers: int, scheduler: str | None, preload: Path | None = None) ->
         if scheduler is not None:
             client = stack.enter_context(connected(scheduler))
             if preload is not None:
-                client.upload_file(str(preload))
+                client.register_plugin(_preloading(preload))
             yield client
             return
         share = {SHARE: str(max(1, share_of_cores() // workers))}
@@ -67,7 +67,7 @@ def cluster(workers: int, scheduler: str | None, preload: Path | None = None) ->
                     silence_logs=logging.CRITICAL,
                     memory_limit=0,
                     env=WORKER_ENVIRONMENT | dict(os.environ) | share,
-                    preload=[user_file.statement(preload)] if preload is not None else [],
+                    preload=[preload.statement] if preload is not None else [],
                 )
         except RuntimeError as error:
             reason = first_line(error.__cause__ or error)
@@ -76,6 +76,21 @@ def cluster(workers: int, scheduler: str | None, preload: Path | None = None) ->
             ) from error
         stack.enter_context(processes)
         yield stack.enter_context(Client(processes))
+
+
+def _preloading(reference: Reference) -> Any:
+    """A plugin by which workers elsewhere get the user's file, run it and call the function."""
+    from distributed import WorkerPlugin
+
+    name, text, function = reference.path.name, reference.path.read_text(), reference.function
+
+    class Preload(WorkerPlugin):
+        def setup(self, worker: Any) -> None:
+            path = Path(worker.local_directory) / name
+            path.write_text(text)
+            Reference(path, function).made()
+
+    return Preload()
 
 
 def connected(address: str, patience: str = "10s") -> Any:

@@ -1,7 +1,6 @@
 """Experiments × seeds → store: skips what is done, resumes what was interrupted."""
 
 from collections.abc import Iterable
-from pathlib import Path
 
 from rich.console import Console
 
@@ -9,6 +8,7 @@ from flattest.experiments.experiment import Experiment, VariantName
 from flattest.runs.plan import plan, with_needed
 from flattest.runs.results import Assessment, assess
 from flattest.runs.store import Store
+from flattest.runs.user_file import Reference
 from flattest.runs.work import do
 
 
@@ -20,14 +20,14 @@ def run_experiments(
     workers: int | None = None,
     scheduler: str | None = None,
     console: Console | None = None,
-    preload: Path | None = None,
+    preload: Reference | None = None,
 ) -> list[Assessment]:
     """Run the experiments that are not done, then say whether the results are as expected.
 
     `seeds` overrides each experiment's own number. `workers` processes are started (by default one
     per core; with 1 the work is done in this process), unless the address of a Dask `scheduler` is
-    given. Runs that failed are tried again. `preload` is a user's Python file that every worker
-    imports first, for the activations it registers.
+    given. Runs that failed are tried again. `preload` is a user's function that every worker
+    calls first, for what it makes and registers.
     """
     chosen = list(chosen)
     jobs = plan(with_needed(chosen, variant), variant, store, seeds)

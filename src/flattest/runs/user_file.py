@@ -5,6 +5,7 @@ import importlib.util
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any, NamedTuple
 
 from flattest.errors import FlattestError
 
@@ -29,9 +30,20 @@ def imported(path: Path) -> ModuleType:
     return module
 
 
-def statement(path: Path) -> str:
-    """Python text that imports the file in another process, whatever its name is."""
-    return (
-        "from pathlib import Path; from flattest.runs.user_file import imported; "
-        f"imported(Path({str(path.absolute())!a}))"
-    )
+class Reference(NamedTuple):
+    """A function in a user's file: what it makes, and so knows, every process makes for itself."""
+
+    path: Path
+    function: str
+
+    @property
+    def statement(self) -> str:
+        """Python text that calls it in another process, whatever the file's name is."""
+        return (
+            "from pathlib import Path; from flattest.runs.user_file import Reference; "
+            f"Reference(Path({str(self.path.absolute())!a}), {self.function!a}).made()"
+        )
+
+    def made(self) -> Any:
+        """What the function returns."""
+        return getattr(imported(self.path), self.function)()

@@ -17,6 +17,7 @@ from flattest.runs.cluster import cluster, on_cluster
 from flattest.runs.lease import LeaseLost
 from flattest.runs.plan import Job
 from flattest.runs.store import Store
+from flattest.runs.user_file import Reference
 
 POLL = 0.5  # seconds between two rounds
 
@@ -52,7 +53,7 @@ def do(
     store: Store,
     workers: int | None,
     scheduler: str | None,
-    preload: Path | None = None,
+    preload: Reference | None = None,
 ) -> None:
     """Do the jobs here or on a cluster, waiting for those that another process has in hand."""
     count = processes(workers, len(jobs))

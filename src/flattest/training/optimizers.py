@@ -12,7 +12,7 @@ import msgspec
 
 from flattest.errors import FlattestError
 from flattest.machine import later
-from flattest.problem.fingerprint import fingerprint
+from flattest.problem.fingerprint import recall, remember
 
 jax, jnp = later("jax"), later("jax.numpy")
 Tree = dict[str, Any]  # arrays by name
@@ -107,11 +107,11 @@ class Optax(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="optax"
                 f"An optax transformation has init and update, as optax.adam(1e-3) has; not "
                 f"{transformation!r}."
             )
-        return cls(_remember(transformation))
+        return cls(remember(transformation))
 
     @property
     def transformation(self) -> Any:
-        return _recall(self.source, "optax transformation")
+        return recall(self.source, "optax transformation")
 
     def begin(self, params: Tree) -> Tree:
         leaves = jax.tree.leaves(self.transformation.init(params))
@@ -141,30 +141,14 @@ class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="step"):
     def of(cls, function: Callable[[Tree, tuple[Any, Any], Any], Tree]) -> "Step":
         if not callable(function):
             raise FlattestError(f"A step is a function (params, batch, key), not {function!r}.")
-        return cls(_remember(function))
+        return cls(remember(function))
 
     @property
     def function(self) -> Callable[[Tree, tuple[Any, Any], Any], Tree]:
-        return _recall(self.source, "step function")
+        return recall(self.source, "step function")
 
     def begin(self, params: Tree) -> Tree:
         return {}
-
-
-# What specs refer to by its fingerprint.
-_MADE: dict[str, Any] = {}
-
-
-def _remember(made: Any) -> str:
-    source = fingerprint(made)
-    _MADE[source] = made
-    return source
-
-
-def _recall(source: str, what: str) -> Any:
-    if source not in _MADE:
-        raise FlattestError(f"The {what} {source} is not here: load the file that makes it first.")
-    return _MADE[source]
 
 
 class Cosine(_Spec, frozen=True, tag="cosine"):

@@ -11,11 +11,11 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import brentq, minimize_scalar
 from scipy.special import expit, factorial2, logsumexp, softmax
-from scipy.stats import beta, binom, chi2
+from scipy.stats import beta, binom, chi, chi2
 
 from flattest.evidence import Verdict, at_most, equal
 from flattest.ledger.adversary import Family, Plan, universal
-from flattest.ledger.claim import Verdicts, claim, provided, worst
+from flattest.ledger.claim import Verdicts, claim, misprint, provided, worst
 from flattest.problem.randomness import generator
 
 
@@ -219,6 +219,28 @@ def lemma_a18() -> Plan:
     normal = max(n * chi2.sf(_square_of_c(d, n), d + 2) for d, n in sizes)
     yield at_most(normal, 1.0, 0.0, "normal vectors, largest n E‖x‖² 1(‖x‖ > c)/(dσ²)")
     yield Family("d ≥ 1, n ≥ 2", 2, share)
+
+
+@misprint(
+    "wen2023/lemma-a.18/sigma-",
+    printed="Hence there is c = O(σ√(d log(dn))) with E‖x‖² 1(‖x‖ > c) ≤ d/n.",
+    corrected="Hence there is c = O(σ√(d log(dn))) with E‖x‖² 1(‖x‖ > c) ≤ σ²d/n.",
+    source="Lemma A.18, last line of the proof",
+    evidence="certificate",
+    of=worst,
+)
+def lost_sigma(as_printed: bool, factor=1.0) -> Verdicts:
+    """Normal x of variance σ², at the c = σk that is least for σ = 1: k² = χ²_{d+2}'s quantile.
+
+    E‖x‖² 1(‖x‖ > σk) = σ²d Pr(χ²_{d+2} > k²), by integration of r² against the density of ‖x‖, so
+    no k that depends on d and n alone keeps it below d/n for all σ.
+    """
+    d, n = 5, 100
+    k = chi2.isf(1 / n, d + 2) ** 0.5
+    for sigma in (1.0, 3.0):
+        tail = sigma**2 * chi.expect(np.square, args=(d,), lb=k)
+        allowed = d / n if as_printed else factor * sigma**2 * d / n
+        yield equal(tail, allowed, 1e-6, "d = 5, n = 100, σ = 1 and 3")
 
 
 def _square_of_c(d: float, n: float) -> float:
