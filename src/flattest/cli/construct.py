@@ -9,7 +9,7 @@ Examples:
     flattest construct memorizer -o memorizer.safetensors
     flattest construct memorizer --depth 3 --width 500 --data mine.npz -o mine.safetensors
     flattest construct sim-bn-optimum --n 40 --d 6 -o optimum.safetensors
-    flattest construct sim-bn-spike --n 116 --d 30 --excess 1e-8 -o spike.safetensors
+    flattest construct sim-bn-spike --n 116 --d 30 --excess 5e-9 -o spike.safetensors
     flattest certify memorizer.safetensors     checks the file anew
 """
 
@@ -25,6 +25,7 @@ from flattest.cli._data import (
     DataFile,
     Dimension,
     DistributionName,
+    LossName,
     Points,
     Seed,
     training_set,
@@ -54,7 +55,7 @@ def command(
     n: Points = None,
     d: Dimension = None,
     seed: Seed = None,
-    loss: Annotated[str, tyro.conf.arg(metavar="NAME", help="mse, half_mse or logistic.")] = "mse",
+    loss: LossName = "mse",
     depth: Annotated[int | None, tyro.conf.arg(help="Layers D (memorizer).")] = None,
     width: Annotated[
         int | None, tyro.conf.arg(help="Neurons per layer; by default the fewest.")
