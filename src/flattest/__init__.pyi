@@ -65,6 +65,9 @@ from flattest.flatness.search import (
     interpolate as interpolate,
     search_flattest as search_flattest,
 )
+from flattest.flatness.spikes import (
+    sim_bn_spike as sim_bn_spike,
+)
 from flattest.lab.challenge import (
     Challenge as Challenge,
 )
