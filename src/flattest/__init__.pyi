@@ -47,6 +47,18 @@ from flattest.flatness.constructions import (
     memorizer as memorizer,
     sim_ln_memorizer as sim_ln_memorizer,
 )
+from flattest.flatness.convex.faces import (
+    Decision as Decision,
+    decide_faces as decide_faces,
+)
+from flattest.flatness.convex.network import (
+    FlattestNetwork as FlattestNetwork,
+    flattest_network as flattest_network,
+)
+from flattest.flatness.convex.range import (
+    Range as Range,
+    flattest_range as flattest_range,
+)
 from flattest.flatness.interpolators import (
     Interpolator as Interpolator,
     dual_bound as dual_bound,
@@ -203,6 +215,10 @@ from flattest.training.algorithms import (
     own_step as own_step,
     sam as sam,
     sgd as sgd,
+)
+from flattest.training.flows import (
+    Flow as Flow,
+    flow as flow,
 )
 from flattest.training.log import (
     Log as Log,

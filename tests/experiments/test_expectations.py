@@ -12,6 +12,7 @@ from flattest.experiments.expectations import (
     AtLeast,
     AtLeastInEverySeed,
     AtMost,
+    AtMostInEverySeed,
     Ends,
     EqualsPower,
     Everywhere,
@@ -62,6 +63,11 @@ CASES = {
         AtLeastInEverySeed(series="certified", value=1, at="min"),
         result(certified=[1, 1]),
         result(certified=[1, 0]),
+    ),
+    "at most in every seed": (
+        AtMostInEverySeed(series="test_error", value=0.01, at="tail"),
+        result(test_error=[0.5, 0.01]),
+        result(test_error=[0.0, 0.0101]),
     ),
     "at an epoch": (
         AtMost(series="loss", value=1.0, at=10.0),
@@ -174,6 +180,10 @@ def test_one_seed_of_ten_breaks_what_must_hold_in_every_seed():
     assert not expectation.verdict(seeds("certified", *[1] * 9, 0)).holds
     assert not expectation.verdict(seeds("certified", *[1] * 9, np.nan)).holds
     assert AtLeast(series="certified", value=1).verdict(seeds("certified", *[1] * 9, 0)).holds
+    error = AtMostInEverySeed(series="error", value=0.01)
+    assert error.verdict(seeds("error", *[0.01] * 10)).holds
+    assert not error.verdict(seeds("error", *[0.01] * 9, 0.011)).holds
+    assert not error.verdict(seeds("error", *[0.01] * 9, np.nan)).holds
 
 
 def test_a_ratio_compares_with_another_experiment():

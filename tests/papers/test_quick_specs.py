@@ -10,7 +10,12 @@ from flattest.runs.store import Store
 # Slow, and run by `make test-more`: what takes over three seconds and is like another panel here.
 WEN2023 = ("2", "4b", "5", "6b", "7", "8b", "9b", "10", "11a")
 SLOW = (
-    *("sensitivity/", "wen2023/printed", *(f"wen2023/fig{panel}" for panel in WEN2023)),
+    *(
+        "sensitivity/",
+        "question2/",
+        "wen2023/printed",
+        *(f"wen2023/fig{panel}" for panel in WEN2023),
+    ),
     "spike/sam-half-rho",
     *("vardhan2026/scaling-relu", "vardhan2026/scaling-leaky-relu", "mulayoff2021/init-magnitudes"),
     *("vardhan2026/learned-relu", "vardhan2026/fig2-relu-s", "vardhan2026/fig2-leaky-relu-s"),

@@ -16,6 +16,7 @@ from flattest.training import loop
 from flattest.training.algorithms import Phase, StepChange, gd, label_noise_sgd, sam, sgd
 from flattest.training.order import label_noise_signs, sample_order
 from flattest.training.state import Problem, State
+from flattest.training.train import train
 
 pytestmark = pytest.mark.rounding
 
@@ -41,6 +42,8 @@ pytestmark = pytest.mark.rounding
         ({"stop_loss": -1.0}, "loss to stop at must be a finite number ≥ 0"),
         ({"batch": None, "replacement": True}, "needs a batch size"),
         ({"micro_batch": 2, "batch": 4}, "set rho > 0"),
+        ({"pattern": "kept"}, "no perturbed pass to keep the pattern in; set rho > 0"),
+        ({"pattern": "lost", "rho": 0.1}, "valid are: free, kept"),
         ({"micro_batch": 8, "batch": 4, "rho": 0.1}, "larger than the batch"),
     ],
 )
@@ -107,7 +110,8 @@ def ascended_gradient(gradient, phase, params, points, y):
         part = points[k : k + m], y[k : k + m]
         g = gradient(params, *part)
         climb = phase.rho / norm(g) if phase.ascent == "normalized" and norm(g) > 0 else phase.rho
-        g = gradient({name: v + climb * g[name] for name, v in params.items()}, *part)
+        above = {name: v + climb * g[name] for name, v in params.items()}
+        g = gradient(above, *part, params) if phase.pattern == "kept" else gradient(above, *part)
         total = {name: v + len(part[0]) / len(points) * g[name] for name, v in total.items()}
     return total
 
@@ -117,14 +121,15 @@ def norm(arrays):
 
 
 def gradient_by_hand(data):
-    """∇L_B of the squared error of a two-layer ReLU network with bias, by the chain rule."""
+    """∇L_B of the squared error of a two-layer ReLU network with bias, by the chain rule, the
+    neurons being on where they are on under the parameters `at`."""
 
-    def gradient(params, points, y):
+    def gradient(params, points, y, at=None):
         x = data.x[points]
-        h = x @ params["W1"].T + params["b1"]
-        r = np.maximum(h, 0)
+        on = x @ (at or params)["W1"].T + (at or params)["b1"] > 0
+        r = (x @ params["W1"].T + params["b1"]) * on
         slope = 2 * (r @ params["W2"] - y) / len(y)
-        back = slope[:, None] * params["W2"] * (h > 0)
+        back = slope[:, None] * params["W2"] * on
         return {"W1": back.T @ x, "b1": back.sum(axis=0), "W2": slope @ r}
 
     return gradient
@@ -151,6 +156,8 @@ PHASES = {
     "m-sam": sam(0.05, 0.2, batch=4, micro_batch=3, epochs=3),
     "m-sam, full batch": sam(0.05, 0.2, batch=None, micro_batch=4, epochs=3),
     "projected": sam(0.05, 0.2, batch=5, epochs=2, project=1.0),
+    "1-sam, pattern kept": sam(0.05, 0.5, epochs=2, pattern="kept"),
+    "m-sam, pattern kept": sam(0.05, 0.5, batch=4, micro_batch=3, epochs=2, pattern="kept"),
 }
 
 
@@ -187,6 +194,31 @@ def test_any_model_trains_with_the_logistic_loss(model):
     expected = slow_training(gradient_by_autodiff(model, Logistic(), data), data, *run)
     for key, value in expected.items():
         assert np.abs(state.params[key] - value).max() < 1e-12
+
+
+@pytest.mark.parametrize(
+    ("model", "what"),
+    [
+        (MLP(width=3, activation="softplus"), "not of σ = softplus"),
+        (MLP(width=3, activation="relu^2"), r"not of σ = relu\^2"),
+        (
+            FunctionModel(lambda p, x: x @ p["w"], lambda d, seed: {"w": np.ones(d)}),
+            "FunctionModel",
+        ),
+    ],
+)
+def test_a_pattern_is_kept_only_where_there_is_one(model, what):
+    with pytest.raises(FlattestError, match=what):
+        train(model, xor(n=8, d=3), sam(0.1, 0.1, epochs=1, pattern="kept"))
+
+
+def test_a_kept_pattern_changes_nothing_where_no_kink_is_crossed():
+    data, start = ball(n=10, d=3, seed=1), NET.init(3, seed=2)
+    near, kept = sam(0.01, 1e-6, epochs=1), sam(0.01, 1e-6, epochs=1, pattern="kept")
+    free, held = (
+        engine_training(NET, data, loss("mse"), phase, start, 0, 1).params for phase in (near, kept)
+    )
+    assert all(np.abs(free[key] - held[key]).max() < 1e-15 for key in free)
 
 
 def test_a_zero_gradient_perturbs_nothing_and_is_never_nan():

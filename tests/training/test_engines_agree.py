@@ -2,6 +2,7 @@
 
 from itertools import product
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -49,6 +50,12 @@ RULES = (
     ft.sgd(0.01, batch=5, epochs=1000, weight_decay=0.05),
 )
 FAMILIES = ("bias", "sim_ln", "sim_bn", "three layers")
+# Radii at which a third of a batch's neurons would cross a kink.
+KEPT = (
+    ft.sam(0.01, 0.5, epochs=1000, pattern="kept"),
+    ft.sam(0.01, 0.5, batch=5, micro_batch=2, epochs=1000, pattern="kept"),
+)
+PIECEWISE_LINEAR = (*FAMILIES, "no bias", "output bias", "leaky")
 
 
 def cases():
@@ -57,12 +64,15 @@ def cases():
         yield name, LOSSES[i % len(LOSSES)], ft.sam(0.01, 0.05, epochs=1000)
     for name, (i, rule) in product(FAMILIES, enumerate(RULES)):
         yield name, LOSSES[0] if rule.label_noise else LOSSES[i], rule
+    for name, rule in product(PIECEWISE_LINEAR, KEPT):
+        yield name, LOSSES[0], rule
 
 
 def describe(case):
     name, cost, phase = case
     rho = f"rho {phase.rho} {phase.ascent}" if phase.rho else "sgd"
-    return f"{name}, {cost.name}, batch {phase.batch}, {rho}"
+    kept = ", pattern kept" if phase.pattern == "kept" else ""
+    return f"{name}, {cost.name}, batch {phase.batch}, {rho}{kept}"
 
 
 def trail(engine, problem, phase, state, epochs):
@@ -109,9 +119,18 @@ def test_every_case_is_one_the_fused_engine_covers():
     for family in FAMILIES:
         mine = [phase for name, _, phase in CASES if name == family]
         assert {phase.batch for phase in mine} == {1, 5, None}
-        assert set(mine) > set(RULES)
+        assert set(mine) > {*RULES, *KEPT}
     assert {name for name, _, _ in CASES} == set(MODELS)
     assert {cost for _, cost, _ in CASES} == set(LOSSES)
+
+
+@pytest.mark.parametrize("name", ["bias", "sim_bn"])
+def test_a_kept_pattern_is_told_from_a_free_one(name):
+    problem = Problem(MODELS[name], ft.xor(N, D, seed=3), ft.MSE(), seed=5)
+    start, (phase, _) = State(MODELS[name].init(D, seed=1)), KEPT
+    free = msgspec.structs.replace(phase, pattern="free")
+    kept, crossing = (fused.advance(problem, p, start, 20).params["W1"] for p in (phase, free))
+    assert np.abs(kept - crossing).max() > 0.01
 
 
 def test_a_step_of_another_size_is_told_apart():

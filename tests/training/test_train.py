@@ -260,7 +260,7 @@ WIDE = ft.FunctionModel(lambda p, x: x @ p["A"], lambda d, seed: {"A": np.ones(d
         ({"model": "mlp"}, "A model has init and apply"),
         ({"data": DATA.x}, r"not as a ndarray: flattest.Dataset\(x, y\)"),
         ({"phases": []}, "at least one phase"),
-        ({"phases": ["sgd"]}, "made by gd, sgd or sam"),
+        ({"phases": ["sgd"]}, "made by gd, sgd, sam or flow"),
         ({"phases": [ft.sgd(0.1, batch=13, epochs=1)]}, "larger than the 12 training points"),
         ({"params": WRONG_SHAPE}, r"W1 must have shape \(12, 5\)"),
         ({"params": NOT_FINITE}, "W1 has entries that are not finite"),

@@ -25,6 +25,7 @@ from flattest.cli._data import (
     DataFile,
     Dimension,
     DistributionName,
+    LossName,
     Points,
     Seed,
     training_set,
@@ -54,7 +55,7 @@ def command(
     n: Points = None,
     d: Dimension = None,
     seed: Seed = None,
-    loss: Annotated[str, tyro.conf.arg(metavar="NAME", help="mse, half_mse or logistic.")] = "mse",
+    loss: LossName = "mse",
     depth: Annotated[int | None, tyro.conf.arg(help="Layers D (memorizer).")] = None,
     width: Annotated[
         int | None, tyro.conf.arg(help="Neurons per layer; by default the fewest.")

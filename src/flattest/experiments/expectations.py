@@ -148,6 +148,12 @@ class AtLeastInEverySeed(AtLeast, frozen=True, tag="at_least_in_every_seed"):
     across_seeds = np.min
 
 
+class AtMostInEverySeed(AtMost, frozen=True, tag="at_most_in_every_seed"):
+    """series ≤ value, at its end or wherever `at` says, in the worst seed."""
+
+    across_seeds = np.max
+
+
 class WithinOfBound(Expectation, frozen=True, tag="within_of_bound"):
     """|series / bound − 1| ≤ relative: how far the sharpness is from its certified lower bound."""
 
@@ -322,6 +328,7 @@ AnyExpectation = Union[  # noqa: UP007
     AtMost,
     AtLeast,
     AtLeastInEverySeed,
+    AtMostInEverySeed,
     WithinOfBound,
     RisesAfterMinimum,
     LeastBy,

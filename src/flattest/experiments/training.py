@@ -9,6 +9,7 @@ from flattest.problem.distributions import AnyDistribution
 from flattest.problem.losses import MSE, Loss
 from flattest.problem.models import AnyModel, is_by_neuron, shapes
 from flattest.training.algorithms import Phase
+from flattest.training.flows import Flow
 from flattest.training.log import Log
 from flattest.training.run import Run
 
@@ -23,7 +24,7 @@ class Training(Task, frozen=True, tag="training"):
     distribution: AnyDistribution
     n: int
     model: AnyModel
-    phases: tuple[Phase, ...]
+    phases: tuple[Phase | Flow, ...]
     loss: Loss = MSE()
     log: Log = Log()
     test_size: int = 10_000
@@ -44,12 +45,15 @@ class Training(Task, frozen=True, tag="training"):
         weights = sum(map(math.prod, shapes(self.model, self.distribution.d).values()))
         return sum(map(self.samples, self.phases)) * float(weights)
 
-    def samples(self, phase: Phase) -> int:
+    def samples(self, phase: Phase | Flow) -> int:
         """How often the network is evaluated on a sample in this phase.
 
-        Sim-BN needs the whole training set at every step, SAM's second gradient as much again.
+        Sim-BN needs the whole training set at every step, SAM's second gradient as much again; a
+        flow takes about ten steps of five evaluations in an epoch.
         """
         steps = phase.length(self.n) * phase.steps_per_epoch(self.n)
+        if isinstance(phase, Flow):
+            return 50 * steps * self.n
         batch = self.n if is_by_neuron(self.model) else phase.batch or self.n
         return steps * batch * (2 if phase.rho > 0 else 1)
 

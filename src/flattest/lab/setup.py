@@ -28,6 +28,7 @@ from flattest.problem.distributions import AnyDistribution, declared
 from flattest.problem.losses import MSE, Loss, loss
 from flattest.problem.models import AnyModel, Model, declared as declared_model
 from flattest.training.algorithms import Phase
+from flattest.training.flows import Flow
 from flattest.training.log import Log
 
 
@@ -46,8 +47,8 @@ class Setup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     distribution: AnyDistribution
     n: int = None  # type: ignore[assignment]  # all examples there are
     model: AnyModel
-    algorithm: tuple[Phase, ...]
-    baseline: tuple[Phase, ...] = ()
+    algorithm: tuple[Phase | Flow, ...]
+    baseline: tuple[Phase | Flow, ...] = ()
     loss: Loss = MSE()
     seeds: int = 5
     challenges: int = 2
@@ -57,7 +58,7 @@ class Setup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
     def __post_init__(self) -> None:
         for name in ("algorithm", "baseline"):
-            if isinstance(phase := getattr(self, name), Phase):
+            if isinstance(phase := getattr(self, name), Phase | Flow):
                 msgspec.structs.force_setattr(self, name, (phase,))
         self._take_examples()
         self._declare()
@@ -103,7 +104,7 @@ class Setup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         if self.n is None and isinstance(self.distribution, HeldOut):
             msgspec.structs.force_setattr(self, "n", len(self.distribution.rows.y))
 
-    def training(self, phases: tuple[Phase, ...]) -> Training:
+    def training(self, phases: tuple[Phase | Flow, ...]) -> Training:
         return Training(
             distribution=self.distribution,
             n=self.n,
@@ -111,6 +112,7 @@ class Setup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
             phases=phases,
             loss=self.loss,
             log=self.log,
+            dtype="float64" if any(isinstance(phase, Flow) for phase in phases) else "float32",
         )
 
     def variants(self, generalizing: Mapping[str, bool]) -> dict[str, Variant[Task]]:

@@ -126,6 +126,18 @@ def _relu_power(name: str, c: float) -> Activation:
     )
 
 
+def _softplus(name: str, width: float) -> Activation:
+    if width <= 0:
+        raise FlattestError(f"The width in {name!r} must be positive; use 'relu' for width 0.")
+    return Activation(
+        name,
+        lambda t: width * _namespace(t).logaddexp(t / width, t * 0),
+        lambda t: sigmoid(t / width),
+        lambda t: sigmoid(t / width) * sigmoid(-t / width) / width,
+        nonnegative=True,
+    )
+
+
 _FIXED: dict[str, Activation] = {
     "relu": _leaky("relu", 0.0),
     "linear": _leaky("linear", 1.0),
@@ -172,14 +184,14 @@ _FIXED: dict[str, Activation] = {
         kernel=("gelu", 0.0),
     ),
 }
-_FAMILIES = {"leaky_relu:": _leaky, "relu^": _relu_power}
-_NAMES = [*_FIXED, "leaky_relu:SLOPE", "relu^C"]
+_FAMILIES = {"leaky_relu:": _leaky, "relu^": _relu_power, "softplus:": _softplus}
+_NAMES = [*_FIXED, "leaky_relu:SLOPE", "relu^C", "softplus:WIDTH"]
 
 
 def activation(name: str) -> Activation:
-    """The activation called `name`: relu, leaky_relu or leaky_relu:SLOPE, softplus, gelu (with the
-    normal distribution function itself), silu, tanh, quadratic, relu^C (C > 1), linear, or one
-    given to `register_activation`."""
+    """The activation called `name`: relu, leaky_relu or leaky_relu:SLOPE, softplus or
+    softplus:WIDTH (δ log(1 + e^{t/δ})), gelu (with the normal distribution function itself), silu,
+    tanh, quadratic, relu^C (C > 1), linear, or one given to `register_activation`."""
     if isinstance(name, str) and (found := _find(name)) is not None:
         return found
     valid = ", ".join(sorted({*_NAMES, *_FIXED}))

@@ -102,9 +102,9 @@ Norm = Literal["sim_bn", "sim_ln"]
 class Normalization(NamedTuple):
     """What happens to r = σ(W1 x + b1) before the last layer.
 
-    `of(model, params, r, train_x)` is r/ν, for Sim-BN times γ. `by_neuron`: ν_j is a statistic of
-    neuron j over the training set, so that f at a point depends on all of it, and each neuron has
-    its γ_j. `floored`: ν is at least ε, with a kink where ε takes over.
+    `of(model, params, r, train_r)` is r/ν, for Sim-BN times γ. `by_neuron`: ν_j is a statistic of
+    neuron j over the training set, `train_r`, so that f at a point depends on all of it, and each
+    neuron has its γ_j. `floored`: ν is at least ε, with a kink where ε takes over.
     """
 
     of: Callable[["MLP", Params, Any, Any], Any]
@@ -217,32 +217,63 @@ class MLP(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="mlp"):
 
     def apply(self, params: Params, x, train_x=None):
         """f_θ on the rows of x; `train_x` are the training inputs (Sim-BN's statistics)."""
-        r = self.normalization.of(self, params, self.first_layer(params, x), train_x)
+        return self._outputs(params, x, train_x, lambda place, h: self.sigma.value(h))
+
+    def apply_in_pattern(self, at: Params, params: Params, x, train_x=None):
+        """f_θ on the rows of x where every neuron is on the linear piece of σ that it is on under
+        the parameters `at`: σ(h) is σ′(h under `at`) · h. For piecewise linear σ; the pattern is
+        constant in θ."""
+        slopes = self.slopes(at, x, train_x)
+        return self._outputs(params, x, train_x, lambda place, h: slopes[place] * h)
+
+    def slopes(self, params: Params, x, train_x=None) -> dict[Any, Any]:
+        """σ′ at every pre-activation on the rows of x, by place: hidden layer, and for statistics
+        the training set. Of a piecewise linear σ this is the activation pattern."""
+        slopes: dict[Any, Any] = {}
+
+        def noting(place, h):
+            slopes[place] = self.sigma.slope(h)
+            return self.sigma.value(h)
+
+        self._outputs(params, x, train_x, noting)
+        return slopes
+
+    def _outputs(self, params: Params, x, train_x, activate: Callable[[Any, Any], Any]):
+        """f_θ on the rows of x with activate(place, h) for σ(h), at every place where σ is."""
+        r, train_r = activate(1, self._preactivation(params, x)), None
+        if self.normalization.by_neuron:
+            if train_x is None:
+                raise FlattestError(
+                    "Sim-BN needs the training inputs, train_x, for its statistics."
+                )
+            train_r = activate("training set", self._preactivation(params, train_x))
+        r = self.normalization.of(self, params, r, train_r)
         for layer in range(2, self.depth):
-            r = self.sigma.value(r @ params[f"W{layer}"].T)
+            r = activate(layer, r @ params[f"W{layer}"].T)
         return r @ params[f"W{self.depth}"] + (params["b_out"] if self.output_bias else 0.0)
 
     def first_layer(self, params: Params, x):
         """r = σ(W1 x + b1), rows of x to rows of r."""
+        return self.sigma.value(self._preactivation(params, x))
+
+    def _preactivation(self, params: Params, x):
         h = x @ params["W1"].T
-        return self.sigma.value(h + params["b1"] if self.bias else h)
+        return h + params["b1"] if self.bias else h
 
 
-def _sim_bn(model: MLP, params: Params, r, train_x):
-    if train_x is None:
-        raise FlattestError("Sim-BN needs the training inputs, train_x, for its statistics.")
-    square = (model.first_layer(params, train_x) ** 2).mean(axis=0)
+def _sim_bn(model: MLP, params: Params, r, train_r):
+    square = (train_r**2).mean(axis=0)
     # 1 for a neuron that is 0 on all training inputs, whose output is 0.
     return params["gamma"] * r / _root(square, square == 0, 1.0)
 
 
-def _sim_ln(model: MLP, params: Params, r, train_x):
+def _sim_ln(model: MLP, params: Params, r, train_r):
     square = (r**2).sum(axis=1)
     return r / _root(square, square <= model.epsilon**2, model.epsilon)[:, None]
 
 
 NORMS: dict[Norm | None, Normalization] = {
-    None: Normalization(lambda model, params, r, train_x: r),
+    None: Normalization(lambda model, params, r, train_r: r),
     "sim_bn": Normalization(_sim_bn, by_neuron=True),
     "sim_ln": Normalization(_sim_ln, floored=True),
 }

@@ -7,7 +7,9 @@ One step of every phase is the same formula. For a batch B cut into micro-batche
     u = Σ_j (|B_j|/|B|) (h_j − α g_j^⊥),   h_j = ∇L_{B_j}(θ + ε_j),
     θ ← θ − η_t (u + λθ),
 
-where g_j^⊥ is the part of g_j orthogonal to h_j (α > 0: GSAM, Zhuang et al. 2022). u is cut to the
+where g_j^⊥ is the part of g_j orthogonal to h_j (α > 0: GSAM, Zhuang et al. 2022). Where the
+pattern is kept, h_j is the gradient of the network in which every neuron stays on the linear piece
+of σ that it is on at θ: σ(h) is σ′(h at θ) · h there, so that ε crosses no kink. u is cut to the
 norm `clip`, a base optimizer may put its own direction in the place of u + λθ (`optimizers`), and
 ‖(W1, b1)‖ is scaled back to the radius R where there is one. Weight decay λ is L2 and stays outside
 of the perturbation: neither ε nor the perturbed gradient contains it. ρ = 0 is plain (stochastic)
@@ -26,6 +28,7 @@ from flattest.training.optimizers import Adam, AdamW, Decay, Momentum, Optax, Op
 
 Ascent = Literal["normalized", "unnormalized", "adaptive"]
 ASCENTS: tuple[str, ...] = get_args(Ascent)
+Pattern = Literal["free", "kept"]
 _LEAST_COUNTS = {"epochs": 1, "steps": 1, "batch": 1, "micro_batch": 1, "warmup": 0}
 
 
@@ -48,6 +51,7 @@ class Phase(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     batch: samples per step, None for all. With `replacement` they are i.i.d. draws, otherwise a
     shuffled pass whose last batch may be smaller. An epoch is n draws either way.
     rho, ascent, micro_batch: SAM's ρ, how it climbs, and m-SAM's m (None: the whole batch).
+    pattern: whether the perturbed pass has its own activation pattern, or keeps that of θ.
     weight_decay: λ. label_noise: σ in y_i ± σ with a fresh fair sign at every draw.
     warmup: steps over which η grows linearly, η (t + 1)/warmup at step t of the phase; decay: how
     it falls after that, or beside it. optimizer: what a step makes of u, None for u + λθ itself.
@@ -74,6 +78,7 @@ class Phase(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     decay: Decay | None = None
     clip: float | None = None
     surrogate: float = 0.0
+    pattern: Pattern = "free"
 
     def __post_init__(self):
         _require_number("The learning rate lr", self.lr, ">")
@@ -81,6 +86,7 @@ class Phase(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         _require_number("The weight decay", self.weight_decay, "≥")
         _require_number("The label noise", self.label_noise, "≥")
         require_known("ascent", self.ascent, ASCENTS)
+        require_known("pattern", self.pattern, get_args(Pattern))
         if (self.epochs is None) == (self.steps is None):
             raise FlattestError("A phase's length is given by epochs or by steps, by one of them.")
         for name, least in _LEAST_COUNTS.items():
@@ -102,6 +108,8 @@ class Phase(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         for name, given in (("Micro-batches", self.micro_batch), ("GSAM's α", self.surrogate)):
             if given and self.rho == 0:
                 raise FlattestError(f"{name} change nothing without SAM; set rho > 0.")
+        if self.pattern == "kept" and self.rho == 0:
+            raise FlattestError("There is no perturbed pass to keep the pattern in; set rho > 0.")
         if self.micro_batch is not None and self.micro_batch > (self.batch or math.inf):
             raise FlattestError(
                 f"The micro-batch of {self.micro_batch} is larger than the batch of {self.batch}."
@@ -172,7 +180,10 @@ def sgd(lr: float, batch: int | None = 1, **settings: Any) -> Phase:
 
 
 def sam(lr: float, rho: float, batch: int | None = 1, **settings: Any) -> Phase:
-    """SAM; by default with batches of one sample, the 1-SAM of wen2023."""
+    """SAM; by default with batches of one sample, the 1-SAM of wen2023.
+
+    With pattern="kept" the perturbation crosses no kink of σ (piecewise linear networks).
+    """
     return Phase(lr=lr, rho=rho, batch=batch, **settings)
 
 

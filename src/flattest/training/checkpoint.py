@@ -9,6 +9,7 @@ import hashlib
 import json
 import re
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from flattest.files import Arrays, tensor_bytes, tensors_of, write_bytes
 from flattest.problem.data import Dataset
 from flattest.problem.models import Model, Params, predict
 from flattest.training.algorithms import Phase
+from flattest.training.flows import Flow
 from flattest.training.keys import digest
 from flattest.training.state import ENGINE_VERSION, State
 
@@ -30,7 +32,7 @@ _KEPT = 2
 _VERSION = "engine version"
 _LASTING = ("data", "initial parameters")  # what every version writes alike
 _FOLDERS = ("params", "memory", "series")
-_COUNTERS = ("epoch", "step", "phase", "phase_epoch", "changed", "halt")
+_COUNTERS = ("epoch", "step", "phase", "phase_epoch", "changed", "halt", "tally")
 
 
 @dataclass
@@ -74,6 +76,7 @@ class Checkpoints:
 
     def _encode(self, state: State, series: Arrays, seconds: float) -> bytes:
         counters = {name: getattr(state, name) for name in _COUNTERS}
+        counters["tally"] = dict(state.tally)
         standing = {"identity": self.identity, "counters": counters, "seconds": seconds}
         arrays = {
             f"{folder}/{name}": value
@@ -108,7 +111,7 @@ class _Unusable(Exception):
 
 
 def identity(
-    model: Model, data: Dataset, phases: list[Phase], params: Params, **settings: Any
+    model: Model, data: Dataset, phases: Sequence[Phase | Flow], params: Params, **settings: Any
 ) -> dict[str, str]:
     """What decides a run's bits, by name, each as a hash.
 

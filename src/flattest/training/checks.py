@@ -10,6 +10,7 @@ from flattest.problem.data import Dataset, require_dataset
 from flattest.problem.losses import Logistic, Loss
 from flattest.problem.models import MLP, Model, Params
 from flattest.training.algorithms import Phase
+from flattest.training.flows import Flow
 
 DTYPES = ("float32", "float64")
 
@@ -20,27 +21,53 @@ def check_kinds(model: Model, data: Dataset) -> None:
     require_dataset(data)
 
 
-def checked_phases(phases: Phase | Sequence[Phase], data: Dataset, loss: Loss) -> list[Phase]:
-    phases = [phases] if isinstance(phases, Phase) else list(phases)
+def flows(phases: Sequence[Phase | Flow], dtype: str) -> bool:
+    """Whether a phase is a flow; raises where the precision is not enough for one."""
+    found = any(isinstance(phase, Flow) for phase in phases)
+    if found and dtype != "float64":
+        raise FlattestError(f"A flow is followed in float64, not {dtype}; give dtype='float64'.")
+    return found
+
+
+def checked_phases(
+    phases: Phase | Flow | Sequence[Phase | Flow], data: Dataset, loss: Loss
+) -> list[Phase | Flow]:
+    phases = [phases] if isinstance(phases, Phase | Flow) else list(phases)
     if not phases:
         raise FlattestError("There is nothing to train: give at least one phase.")
     for phase in phases:
-        if not isinstance(phase, Phase):
-            raise FlattestError(f"A phase is made by gd, sgd or sam; {phase!r} is not one.")
+        if not isinstance(phase, Phase | Flow):
+            raise FlattestError(f"A phase is made by gd, sgd, sam or flow; {phase!r} is not one.")
         phase.check(data.n)
-        if phase.label_noise > 0 and isinstance(loss, Logistic):
+        if isinstance(phase, Phase) and phase.label_noise > 0 and isinstance(loss, Logistic):
             raise FlattestError("Label noise y ± σ is defined for the squared losses only.")
     return phases
 
 
-def check_params(model: Model, params: Params, data: Dataset, phases: Sequence[Phase]) -> None:
+def check_patterns(model: Model, phases: Sequence[Phase | Flow]) -> None:
+    """Raises where a pattern is to be kept that the network does not have."""
+    linear_pieces = isinstance(model, MLP) and model.sigma.piecewise_linear
+    if not linear_pieces and any(
+        isinstance(phase, Phase) and phase.pattern == "kept" for phase in phases
+    ):
+        what = f"σ = {model.activation}" if isinstance(model, MLP) else type(model).__name__
+        raise FlattestError(
+            f"SAM keeps the activation pattern of an MLP with a piecewise linear activation (relu, "
+            f"leaky_relu), not of {what}; leave pattern at 'free'."
+        )
+
+
+def check_params(
+    model: Model, params: Params, data: Dataset, phases: Sequence[Phase | Flow]
+) -> None:
     """Raises unless the network can be evaluated on the data from finite parameters."""
     if isinstance(model, MLP):
         model.check(params, data.d)
     for name, value in params.items():
         if not np.isfinite(np.asarray(value)).all():
             raise FlattestError(f"Parameter {name} has entries that are not finite.")
-    if any(phase.project is not None for phase in phases) and "W1" not in params:
+    projects = any(isinstance(phase, Phase) and phase.project is not None for phase in phases)
+    if projects and "W1" not in params:
         raise FlattestError("The projection needs a first layer named W1 (and b1).")
     if isinstance(model, MLP):
         return

@@ -6,8 +6,9 @@ from typing import Literal, get_args
 from flattest.errors import FlattestError, require_known
 from flattest.problem.losses import Loss
 from flattest.problem.models import Model
-from flattest.training import fused, loop
+from flattest.training import flow_engine, fused, loop
 from flattest.training.algorithms import Phase
+from flattest.training.flows import Flow
 from flattest.training.state import Problem, State
 
 Backend = Literal["auto", "jax", "fused"]
@@ -18,9 +19,21 @@ ENGINES: dict[str, Callable[[Problem, Phase, State, int], State]] = {
 }
 
 
-def choose(backend: str, model: Model, loss: Loss, phases: Sequence[Phase]) -> tuple[str, str]:
-    """The engine's name, and why it is not the fused one ("" where it is)."""
+def advance(engine: str, problem: Problem, phase: Phase | Flow, state: State, epochs: int) -> State:
+    """The state after `epochs` more epochs: flows have an engine of their own."""
+    if isinstance(phase, Flow):
+        return flow_engine.advance(problem, phase, state, epochs)
+    return ENGINES[engine](problem, phase, state, epochs)
+
+
+def choose(
+    backend: str, model: Model, loss: Loss, every: Sequence[Phase | Flow]
+) -> tuple[str, str]:
+    """The name of the engine for steps, and why it is not the fused one ("" where it is)."""
     require_known("backend", backend, get_args(Backend))
+    phases = [phase for phase in every if isinstance(phase, Phase)]
+    if not phases:
+        return "flow", ""
     if backend == "jax":
         return "jax", "The JAX engine was asked for."
     refusals = (fused.supports(model, loss, phase) for phase in phases)

@@ -34,7 +34,7 @@ KERNELS = {
 _SETTINGS = frozenset(
     {
         *("lr", "epochs", "steps", "batch", "rho", "ascent", "micro_batch", "weight_decay"),
-        *("label_noise", "replacement", "warmup", "step_change", "project", "stop_loss"),
+        *("label_noise", "replacement", "warmup", "step_change", "project", "stop_loss", "pattern"),
     }
 )
 _ASCENTS = ("normalized", "unnormalized")
@@ -234,5 +234,6 @@ def _rule(phase: Phase, n: int) -> common.Rule:
         full=phase.batch is None,
         replacement=bool(phase.replacement),
         normalized=phase.ascent == "normalized",
+        kept=phase.pattern == "kept",
         **phase.numbers,
     )

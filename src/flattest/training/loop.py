@@ -26,6 +26,7 @@ class _Shape(NamedTuple):
     batch: int | None
     micro_batch: int | None
     ascent: str | None
+    kept: bool
     label_noise: bool
     project: bool
     conditions: bool
@@ -63,6 +64,7 @@ def _shape(phase: Phase) -> _Shape:
         phase.batch,
         phase.micro_batch,
         phase.ascent if phase.rho > 0 else None,
+        phase.pattern == "kept",
         phase.label_noise > 0,
         phase.project is not None,
         phase.step_change is not None or phase.stop_loss is not None,
@@ -191,19 +193,22 @@ def _step(model, loss, shape, numbers, train_x, theta, batch):
     x, y, mean, share, rate, _ = batch
     params, memory = theta
 
-    def gradient(at, x, y, mean):
+    def kept(theta, x, train_x):
+        return model.apply_in_pattern(params, theta, x, train_x)
+
+    def gradient(apply, at, x, y, mean):
         def batch_loss(theta):
-            f = model.apply(theta, x, train_x)
+            f = apply(theta, x, train_x)
             return (mean.astype(f.dtype) * loss.value(f, y)).sum(), f
 
         return jax.grad(batch_loss, has_aux=True)(at)
 
     def micro_batch(x, y, mean):
-        g, f = gradient(params, x, y, mean)
+        g, f = gradient(model.apply, params, x, y, mean)
         if shape.ascent is not None:
             climb = _CLIMBS[shape.ascent](numbers["rho"].astype(f.dtype), g, params)
             above = jax.tree.map(lambda p, c, u: p + c * u, params, climb, g)
-            h, _ = gradient(above, x, y, mean)
+            h, _ = gradient(kept if shape.kept else model.apply, above, x, y, mean)
             g = _ascend_surrogate(numbers["surrogate"], g, h) if shape.surrogate else h
         return g, jnp.isfinite(f).all()
 

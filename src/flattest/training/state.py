@@ -1,5 +1,6 @@
 """What both engines take and give: the problem, and where a run stands at an epoch's end."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -14,7 +15,7 @@ ENGINE_VERSION = 3
 # Earlier versions whose numbers are those of this one to the last bit: their runs stand.
 SAME_NUMBERS = (2,)
 
-Halt = Literal["stopped", "diverged"]
+Halt = Literal["stopped", "diverged", "stalled"]
 HALTS: tuple[Halt | None, ...] = (None, "stopped", "diverged")  # by the engines' codes
 
 
@@ -36,7 +37,9 @@ class State:
     beside them, empty where it has not begun. epoch, step: done in the whole run;
     phase_epoch: done in the current phase (warm-up counts from there), the phase's index being
     `phase`. changed: whether the phase's step change has happened. halt: why the engine returned
-    early, "stopped" (the loss reached `stop_loss`) or "diverged".
+    early, "stopped" (the loss reached `stop_loss`, or a flow a stationary point), "diverged" or
+    "stalled" (a flow whose steps became too small). tally: what an engine counts over the run, by
+    name; it is logged beside the metrics.
 
     A diverged epoch is not applied: params, memory and the epochs are those at its start, and
     `step` is the number of updates done when the network's output on a batch, or at the end of the
@@ -55,6 +58,7 @@ class State:
     changed: bool = False
     halt: Halt | None = None
     memory: dict[str, np.ndarray] = field(default_factory=dict)
+    tally: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def dtype(self) -> np.dtype:

@@ -16,6 +16,8 @@ from flattest.problem.randomness import checked_seed
 from flattest.training import checks, engines
 from flattest.training.algorithms import Phase
 from flattest.training.checkpoint import Checkpoints, identity
+from flattest.training.flow_engine import NOTHING_YET
+from flattest.training.flows import Flow
 from flattest.training.log import Log, Schedule
 from flattest.training.metrics import Metrics, Point, draw_population, stagnated_at
 from flattest.training.run import Progress, Run
@@ -30,7 +32,7 @@ _NOTHING_HELD_OUT = (
 def train(
     model: Model,
     data: Dataset,
-    phases: Phase | Sequence[Phase],
+    phases: Phase | Flow | Sequence[Phase | Flow],
     seed: int = 0,
     loss: str | Loss = "mse",
     backend: engines.Backend = "auto",
@@ -61,9 +63,12 @@ def train(
     seed = checked_seed(seed)
     require_known("dtype", dtype, checks.DTYPES)
     phases = checks.checked_phases(phases, data, loss)
+    checks.check_patterns(model, phases)
     params = model.init(data.d, seed) if params is None else params
     checks.check_params(model, params, data, phases)
-    start = State({key: np.array(value, dtype, order="C") for key, value in params.items()})
+    tally = NOTHING_YET if checks.flows(phases, dtype) else {}
+    values = {key: np.array(value, dtype, order="C") for key, value in params.items()}
+    start = State(values, tally=tally)
     engine, reason = engines.choose(backend, model, loss, phases)
     settings = {"seed": seed, "loss": loss, "backend": engine, "log": log, "test_size": test_size}
     saves = None
@@ -94,7 +99,7 @@ class _Session:
 
     problem: Problem
     metrics: Metrics
-    phases: tuple[Phase, ...]
+    phases: tuple[Phase | Flow, ...]
     start: State
     backend: str
     reason: str
@@ -120,7 +125,7 @@ class _Session:
         schedule, state = self.log.schedule(self.lengths), self.restore()
         if not self.points:
             self.record(state, schedule, step=0)
-        while state.phase < len(self.phases) and state.halt != "diverged":
+        while state.phase < len(self.phases) and state.halt not in ("diverged", "stalled"):
             before, state = state, self.advance(state, schedule)
             state = self.take_stock(before, state, schedule)
             if time.monotonic() - self.reported >= self.pace:
@@ -168,7 +173,7 @@ class _Session:
         )
         epochs = max(1, min(int(ahead), int(self.stretch)))
         try:
-            after = engines.ENGINES[self.backend](self.problem, phase, state, epochs)
+            after = engines.advance(self.backend, self.problem, phase, state, epochs)
         except (KeyboardInterrupt, SystemExit):
             self.save(state)
             raise
@@ -184,11 +189,12 @@ class _Session:
         # Of a diverged run `state.step` is ahead of its parameters, which are at an epoch's end.
         per_epoch = self.phases[state.phase].steps_per_epoch(self.problem.data.n)
         step = before.step + (state.epoch - before.epoch) * per_epoch
+        broken = state.halt in ("diverged", "stalled")
         over = state.halt == "stopped" or state.phase_epoch == self.lengths[state.phase]
         due = schedule.is_due(state.phase, state.phase_epoch, state.epoch)
-        if (over or due or state.halt == "diverged") and state.epoch > self.points[-1]["epoch"]:
+        if (over or due or broken) and state.epoch > self.points[-1]["epoch"]:
             self.record(state, schedule, step)
-        if over and state.halt != "diverged":
+        if over and not broken:
             state = replace(
                 state, phase=state.phase + 1, phase_epoch=0, changed=False, halt=None, memory={}
             )
@@ -200,7 +206,8 @@ class _Session:
         where = {"epoch": float(state.epoch), "step": float(step), "phase": float(state.phase)}
         if self.snapshots is not None and schedule.keeps(len(self.points)):
             write_tensors(self.snapshots / f"{state.epoch:09d}.safetensors", state.params)
-        self.points.append(where | self.metrics.at(state.params, self.log.measures))
+        measured = self.metrics.at(state.params, self.log.measures)
+        self.points.append(where | measured | dict(state.tally))
 
     def save(self, state: State) -> None:
         if self.checkpoints is not None:
@@ -211,7 +218,7 @@ class _Session:
         if self.progress is not None:
             # Of the planned epochs; a phase that stopped early counts whole.
             done = (sum(self.lengths[: state.phase]) + state.phase_epoch) / sum(self.lengths)
-            fraction = 1.0 if state.halt == "diverged" else done
+            fraction = 1.0 if state.halt in ("diverged", "stalled") else done
             self.progress(Progress(fraction, state.epoch, state.step, self.series))
 
     def end(self, state: State) -> tuple[str, int, str]:
@@ -219,6 +226,9 @@ class _Session:
         if state.halt == "diverged":
             why = "The network's output was not finite at step"
             return "diverged", state.step, f"{why} {state.step}."
+        if state.halt == "stalled":
+            at = f"time {state.tally['time']:.6g}"
+            return "stagnated", state.step, f"The flow stalled at {at}: no step was small enough."
         since = stagnated_at(self.series, self.metrics, self.phases[-1].weight_decay > 0)
         loss = f"{self.points[-1]['train_loss']:.3g}"
         if since is None:

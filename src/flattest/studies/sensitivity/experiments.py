@@ -57,6 +57,7 @@ def _slower(change: Change) -> Change:
 def _cooled(task: Training) -> Training:
     """The second half of the epochs with a tenth of η."""
     (phase,) = task.phases
+    assert isinstance(phase, ft.Phase)
     half = replace(phase, epochs=phase.length(task.n) // 2)
     return replace(task, phases=(half, replace(half, lr=phase.lr / 10)))
 
@@ -64,6 +65,7 @@ def _cooled(task: Training) -> Training:
 def _with_label_noise(task: Training) -> Training:
     """SGD with labels y ± 0.3 in the place of 1-SAM, at its η: it drifts more slowly."""
     (phase,) = task.phases
+    assert isinstance(phase, ft.Phase)
     return replace(task, phases=(ft.label_noise_sgd(phase.lr, 0.3, epochs=100_000),))
 
 

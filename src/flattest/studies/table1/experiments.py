@@ -34,7 +34,7 @@ class Architecture(msgspec.Struct, frozen=True, kw_only=True):
         return self.other or self.paper
 
 
-def _phases(panel: str) -> tuple[ft.Phase, ...]:
+def _phases(panel: str) -> tuple[ft.Phase | ft.Flow, ...]:
     """The phases of a figure's panel, at the paper's epochs."""
     tasks = {e.panel: e.full.task for e in wen2023.EXPERIMENTS}
     task = tasks[panel]

@@ -13,11 +13,11 @@ from flattest.training.kernels.common import (
     SIM_BN,
     STOPPED,
     THREE_LAYER,
-    activate,
+    activate_above,
     all_finite,
     conditional,
     copy,
-    features,
+    features_above,
     flush,
     inlined,
     kernel,
@@ -48,18 +48,18 @@ def split(net, theta, inputs, width):
 
 
 @inlined
-def _activate_rows(net, h, value, gain):
+def _activate_rows(net, rule, low, h, value, gain):
     for k in range(len(h)):
-        activate(net, h[k], value[k], gain[k])
+        activate_above(net, rule, low[k], h[k], value[k], gain[k])
 
 
 @inlined
-def _plain_outputs(net, W, a, x, f, h, z, u):
+def _plain_outputs(net, rule, W, a, x, f, low, h, z, u):
     """f for the rows of x, with z = ∂f/∂a and u = ∂f/∂h."""
     out_of_line()
     np.dot(x, W, h)
     for k in range(len(x)):
-        f[k], _, _ = features(net, h[k], a, z[k], u[k])
+        f[k], _, _ = features_above(net, rule, low[k], h[k], a, z[k], u[k])
 
 
 @inlined
@@ -75,13 +75,13 @@ def _plain_backward(x, s, z, u, dW, da):
 
 
 @inlined
-def _normalized_outputs(net, theta, x, rows, f, h, r, v, inverse):
+def _normalized_outputs(net, rule, theta, x, rows, f, low, h, r, v, inverse):
     """Sim-BN: r = σ(h), v = σ′(h) on all of x, 1/s per neuron (1 where s = 0), f for `rows`."""
     out_of_line()
     W, gamma, _, a, _ = theta
     n = len(x)
     np.dot(x, W, h)
-    _activate_rows(net, h, r, v)
+    _activate_rows(net, rule, low, h, r, v)
     inverse[:] = 0
     for k in range(n):
         for j in range(a.size):
@@ -134,25 +134,28 @@ def _deep_backward(net, theta, x, s, z, v, z2, u2, gradient):
 
 
 @inlined
-def _outputs(net, views, x, rows, part, f, space):
-    """f on `rows` of x (whose copy is `part`), with what the backward pass needs in `space`."""
+def _outputs(net, rule, views, x, rows, part, f, below, space):
+    """f on `rows` of x (whose copy is `part`), with what the backward pass needs in `space`.
+
+    `below` has the pre-activations whose pattern is kept, where it is.
+    """
     out_of_line()
-    h, z, u, z2, u2, inverse = space
-    k = rows.size
+    h, h2, z, u, z2, u2, inverse = space
+    low, low2, k = below[0], below[1], rows.size
     if net.family == SIM_BN:
-        _normalized_outputs(net, views, x, rows, f, h, z, u, inverse)
+        _normalized_outputs(net, rule, views, x, rows, f, low, h, z, u, inverse)
     elif net.family == THREE_LAYER:
         np.dot(part, views[0], h[:k])
-        _activate_rows(net, h[:k], z, u)
-        _plain_outputs(net, views[2], views[3], z[:k], f, h[:k], z2[:k], u2[:k])
+        _activate_rows(net, rule, low, h[:k], z, u)
+        _plain_outputs(net, rule, views[2], views[3], z[:k], f, low2, h2[:k], z2[:k], u2[:k])
     else:
-        _plain_outputs(net, views[0], views[3], part, f, h[:k], z[:k], u[:k])
+        _plain_outputs(net, rule, views[0], views[3], part, f, low, h[:k], z[:k], u[:k])
     for i in range(k):
         f[i] += views[4][0]
 
 
 @inlined
-def _gradient(net, target, theta, x, rows, labels, gradient, f, s, space, part):
+def _gradient(net, target, rule, theta, x, rows, labels, gradient, f, s, below, space, part):
     """∇ of the mean loss over `rows` into `gradient`; whether all outputs are finite."""
     out_of_line()
     width, size = space[0].shape[1], rows.size
@@ -160,14 +163,14 @@ def _gradient(net, target, theta, x, rows, labels, gradient, f, s, space, part):
     into = split(net, gradient, x.shape[1], width)
     for k in range(size):
         copy(part[k], x[rows[k]])
-    _outputs(net, views, x, rows, part[:size], f, space)
+    _outputs(net, rule, views, x, rows, part[:size], f, below, space)
     total, finite = 0.0, True
     for k in range(size):
         finite = finite and np.isfinite(f[k])
         s[k] = slope(target, np.float64(f[k]), labels[k]) / size
         total += s[k]
     into[4][0] = total * net.output_bias
-    _, z, u, z2, u2, inverse = space
+    _, _, z, u, z2, u2, inverse = space
     if net.family == SIM_BN:
         _normalized_backward(views, x, rows, s, z, u, inverse, into)
     elif net.family == THREE_LAYER:
@@ -186,19 +189,22 @@ def _norm(vector):
 
 
 @inlined
-def _step_gradient(net, target, rule, theta, above, x, rows, labels, total, g, f, s, space, part):
+def _step_gradient(
+    net, target, rule, theta, above, x, rows, labels, total, g, f, s, space, space_up, part
+):
     """Mean over micro-batches of ∇ℓ(θ + ε) into `total`; whether outputs at θ are finite."""
     total[:] = 0
     finite = True
     for start in range(0, rows.size, rule.micro_batch):
         few, some = rows[start : start + rule.micro_batch], labels[start:]
-        finite &= _gradient(net, target, theta, x, few, some, g, f, s, space, part)
+        # At θ a kept pattern is its own.
+        finite &= _gradient(net, target, rule, theta, x, few, some, g, f, s, space, space, part)
         if rule.rho != 0.0:
             size = _norm(g) if rule.normalized else 1.0
             e = theta.dtype.type(rule.rho / size if size > 0 else 0.0)
             for j in range(theta.size):
                 above[j] = theta[j] + e * g[j]
-            _gradient(net, target, above, x, few, some, g, f, s, space, part)
+            _gradient(net, target, rule, above, x, few, some, g, f, s, space, space_up, part)
         share = theta.dtype.type(few.size / rows.size)
         for j in range(theta.size):
             total[j] += share * g[j]
@@ -218,9 +224,10 @@ def _descend(rule, lr, theta, total, first):
 
 
 @inlined
-def _training_loss(net, target, theta, x, y, f, space):
+def _training_loss(net, target, rule, theta, x, y, f, space):
     rows = np.arange(y.size).astype(np.int32)
-    _outputs(net, split(net, theta, x.shape[1], space[0].shape[1]), x, rows, x, f, space)
+    views = split(net, theta, x.shape[1], space[0].shape[1])
+    _outputs(net, rule, views, x, rows, x, f, space, space)
     total = 0.0
     for k in range(y.size):
         total += loss_value(target, np.float64(f[k]), y[k])
@@ -252,12 +259,15 @@ def run(theta, width, data, net, target, rule, clock, sources=SOURCES):
     deep = n if net.family == THREE_LAYER else 0
     space = (
         np.empty((n, width), kind),
+        np.empty((deep, width), kind),
         np.empty((n, width), kind),
         np.empty((n, width), kind),
         np.empty((deep, width), kind),
         np.empty((deep, width), kind),
         np.empty(width, kind),
     )
+    # What lies above θ has pre-activations of its own.
+    space_up = (np.empty_like(space[0]), np.empty_like(space[1])) + space[2:]
     f, s, part = np.empty(n, kind), np.empty(n, kind), np.empty_like(x)
     changed, per_epoch = clock.changed, -(-n // rule.batch)
     for done in range(clock.epochs):
@@ -279,6 +289,7 @@ def run(theta, width, data, net, target, rule, clock, sources=SOURCES):
                 f,
                 s,
                 space,
+                space_up,
                 part,
             )
             if not finite:
@@ -289,7 +300,7 @@ def run(theta, width, data, net, target, rule, clock, sources=SOURCES):
         if not all_finite(theta):
             return done, per_epoch, changed, DIVERGED
         if conditional(rule):
-            value = _training_loss(net, target, theta, x, y, f, space)
+            value = _training_loss(net, target, rule, theta, x, y, f, space)
             changed = changed or value < rule.change_below
             if value <= rule.stop_loss:
                 return done + 1, 0, changed, STOPPED

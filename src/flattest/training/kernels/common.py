@@ -61,6 +61,7 @@ class Rule(NamedTuple):
     warmup: float
     rho: float
     normalized: bool
+    kept: bool
     decay: float
     noise: float
     radius: float
@@ -284,6 +285,20 @@ def activate(net, h, value, gain):
 
 
 @inlined
+def activate_above(net, rule, h, up, value, gain):
+    """value and gain at h + ε, which is `up`: of σ, or where the pattern is kept of the linear
+    piece that h is on."""
+    out_of_line()
+    if not rule.kept:
+        activate(net, up, value, gain)
+        return
+    one, low = h.dtype.type(1), h.dtype.type(net.parameter)
+    for j in range(h.size):
+        gain[j] = one if h[j] > 0 else low
+        value[j] = up[j] * gain[j]
+
+
+@inlined
 def dot(p, q):
     total = p.dtype.type(0)
     for j in range(p.size):
@@ -335,13 +350,27 @@ def features(net, h, a, z, u):
     """f = a · φ with z = ∂f/∂a = φ and u = ∂f/∂h; returns f, ‖z‖², ‖u‖² (without output bias)."""
     out_of_line()
     activate(net, h, z, u)
+    return weighted(net, a, z, u)
+
+
+@inlined
+def features_above(net, rule, h, up, a, z, u):
+    """The same at `up`, in the pattern of h where it is kept."""
+    out_of_line()
+    activate_above(net, rule, h, up, z, u)
+    return weighted(net, a, z, u)
+
+
+@inlined
+def weighted(net, a, z, u):
+    """`features` from z = σ(h) and u = σ′(h), in place."""
     f, zz = z.dtype.type(0), z.dtype.type(0)
-    for j in range(h.size):
+    for j in range(a.size):
         f += a[j] * z[j]
         zz += z[j] * z[j]
     uu = z.dtype.type(0)
     if net.family != SIM_LN:
-        for j in range(h.size):
+        for j in range(a.size):
             u[j] *= a[j]
             uu += u[j] * u[j]
         return f, zz, uu
@@ -350,7 +379,7 @@ def features(net, h, a, z, u):
     inverse = z.dtype.type(1) / (np.sqrt(zz) if normal else epsilon)
     f *= inverse
     radial = f if normal else z.dtype.type(0)
-    for j in range(h.size):
+    for j in range(a.size):
         z[j] *= inverse
         u[j] *= (a[j] - radial * z[j]) * inverse
         uu += u[j] * u[j]

@@ -122,6 +122,29 @@ def _leaky_moments(h, n, low, squares):
 
 
 @inlined
+def _moments_in_pattern(h, n, pattern, squares):
+    """The same for σ(h) = pattern · h."""
+    width = h.shape[1]
+    squares[:] = 0
+    for k in range(n):
+        for j in range(width):
+            gain = pattern[k * width + j]
+            r = h[k, j] * gain
+            squares[j] += r * r
+            h[k, j] = r * gain
+
+
+@inlined
+def _note_pattern(net, h, n, pattern):
+    """pattern = σ′(h) for σ = leaky ReLU."""
+    width = h.shape[1]
+    one, low = h.dtype.type(1), h.dtype.type(net.parameter)
+    for k in range(n):
+        for j in range(width):
+            pattern[k * width + j] = one if h[k, j] > 0 else low
+
+
+@inlined
 def _moments(net, data, M, space):
     """M and squares = Σ_k σ(h_k)² of a tile from its h, which is overwritten."""
     h, value, n, lanes = space.h, space.value, data.y.size, space.h.shape[1]
@@ -135,27 +158,59 @@ def _moments(net, data, M, space):
                 r = value[k * lanes + j]
                 space.squares[j] += r * r
                 h[k, j] = r * space.gain[k * lanes + j]
+    _sum_inputs(data, M, space)
+
+
+@inlined
+def _sum_inputs(data, M, space):
+    """M = Σ_k σσ′(h_k) x'_k for a tile, whose σσ′ is in the place of h."""
     if data.signs:
-        sign_product(data.input_codes, h, M, space.table)
+        sign_product(data.input_codes, space.h, M, space.table)
     else:
-        panel_product(data.by_input, h, M)
+        panel_product(data.by_input, space.h, M)
 
 
 @inlined
 def _statistics(net, W, data, i, M, inverse, row, space):
     """M and 1/s (1 where s = 0) at W, and row = W x'_i."""
     out_of_line()
-    share, lanes = W.dtype.type(1.0 / data.y.size), W.shape[2]
-    one, zero = W.dtype.type(1), W.dtype.type(0)
     for tile in range(W.shape[0]):
         _preactivations(data, W[tile], space)
-        first = tile * lanes
-        for j in range(lanes):
-            row[first + j] = space.h[i, j]
+        _take_row(space.h, i, tile, row)
         _moments(net, data, M[tile], space)
-        for j in range(lanes):
-            square = space.squares[j]
-            inverse[first + j] = one / np.sqrt(share * square if square > zero else one)
+        _invert(space.squares, data.y.size, tile, inverse)
+
+
+@inlined
+def _statistics_in_pattern(net, W, W_up, data, i, M, inverse, row, space):
+    """The same at W_up, every neuron on the linear piece of σ that it is on at W."""
+    out_of_line()
+    n = data.y.size
+    for tile in range(W.shape[0]):
+        _preactivations(data, W[tile], space)
+        _note_pattern(net, space.h, n, space.gain)
+        _preactivations(data, W_up[tile], space)
+        _take_row(space.h, i, tile, row)
+        _moments_in_pattern(space.h, n, space.gain, space.squares)
+        _sum_inputs(data, M[tile], space)
+        _invert(space.squares, n, tile, inverse)
+
+
+@inlined
+def _take_row(h, i, tile, row):
+    first = tile * h.shape[1]
+    for j in range(h.shape[1]):
+        row[first + j] = h[i, j]
+
+
+@inlined
+def _invert(squares, n, tile, inverse):
+    """1/s from n s², 1 where s = 0."""
+    share, first = squares.dtype.type(1.0 / n), tile * squares.size
+    one, zero = squares.dtype.type(1), squares.dtype.type(0)
+    for j in range(squares.size):
+        square = squares[j]
+        inverse[first + j] = one / np.sqrt(share * square if square > zero else one)
 
 
 @inlined
@@ -163,6 +218,21 @@ def _output(net, a, gamma, inverse, row, v, gain):
     """f(x_i) without output bias; v_j = r_j(x_i)/s_j and gain = σ′(h_i)."""
     out_of_line()
     activate(net, row, v, gain)
+    return _normalize(a, gamma, inverse, v)
+
+
+@inlined
+def _output_in_pattern(a, gamma, inverse, row, v, gain):
+    """The same with `gain` as it is, that of the pattern."""
+    out_of_line()
+    for j in range(a.size):
+        v[j] = row[j] * gain[j]
+    return _normalize(a, gamma, inverse, v)
+
+
+@inlined
+def _normalize(a, gamma, inverse, v):
+    """v ← v/s; returns Σ_j a_j γ_j v_j."""
     f = v.dtype.type(0)
     for j in range(a.size):
         v[j] *= inverse[j]
@@ -232,8 +302,12 @@ def _step(net, target, rule, lr, theta, data, i, label, at, space):
         for j in range(a.size):
             a_up[j] += a.dtype.type(e) * (gamma[j] * v[j])
             gamma_up[j] += a.dtype.type(e) * (a[j] * v[j])
-        _statistics(net, W_up, data, i, M, inverse, row, space)
-        up = _output(net, a_up, gamma_up, inverse, row, v, gain)
+        if rule.kept:
+            _statistics_in_pattern(net, W, W_up, data, i, M, inverse, row, space)
+            up = _output_in_pattern(a_up, gamma_up, inverse, row, v, gain)
+        else:
+            _statistics(net, W_up, data, i, M, inverse, row, space)
+            up = _output(net, a_up, gamma_up, inverse, row, v, gain)
         s = slope(target, np.float64(up + b[0]) + e * net.output_bias, label)
         _direction(n, a_up, gamma_up, inverse, v, gain, data.x[i], M, t, p)
     keep, g = 1.0 - lr * rule.decay, lr * s

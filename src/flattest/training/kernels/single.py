@@ -22,6 +22,7 @@ from flattest.training.kernels.common import (
     conditional,
     descend,
     features,
+    features_above,
     flush,
     inlined,
     kernel,
@@ -33,7 +34,13 @@ from flattest.training.kernels.common import (
     uncounted,
     zeros,
 )
-from flattest.training.kernels.leaky import descend_from, outputs, outputs_above
+from flattest.training.kernels.leaky import (
+    free_descend,
+    free_outputs,
+    kept_descend,
+    kept_outputs,
+    outputs,
+)
 from flattest.training.kernels.simd import (
     BLOCK,
     VECTOR_BYTES,
@@ -92,10 +99,16 @@ def _leaky_step(net, target, rule, lr, scale, h, a, b, square_x, y, updates, k):
     s = slope(target, np.float64(f), y)
     if rule.rho != 0.0:
         e = ascent(rule, s, np.float64(zz) + square_x * np.float64(uu) + net.output_bias)
-        above = outputs_above(low, h, a, e, e * square_x) + b[0]
+        if rule.kept:
+            above = kept_outputs(low, h, a, e, e * square_x) + b[0]
+        else:
+            above = free_outputs(low, h, a, e, e * square_x) + b[0]
         s = slope(target, np.float64(above) + e * net.output_bias, y)
     keep, g = 1.0 - lr * rule.decay, lr * s
-    descend_from(low, h, a, e, e * square_x, keep, g, -g / scale, updates, k * h.size)
+    if rule.kept:
+        kept_descend(low, h, a, e, e * square_x, keep, g, -g / scale, updates, k * h.size)
+    else:
+        free_descend(low, h, a, e, e * square_x, keep, g, -g / scale, updates, k * h.size)
     b[0] = h.dtype.type(keep * b[0] - g * net.output_bias)
     return np.isfinite(f)
 
@@ -114,7 +127,7 @@ def _shallow_step(net, target, rule, lr, scale, h, a, b, square_x, y, work, upda
         e = ascent(rule, s, np.float64(zz) + square_x * np.float64(uu) + net.output_bias)
         shift(h_up, h, e * square_x, u)
         shift(a_up, a, e, z)
-        above, _, _ = features(net, h_up, a_up, z_up, u_up)
+        above, _, _ = features_above(net, rule, h, h_up, a_up, z_up, u_up)
         s = slope(target, np.float64(above + b[0]) + e * net.output_bias, y)
         z, u = z_up, u_up
     keep, g = 1.0 - lr * rule.decay, lr * s

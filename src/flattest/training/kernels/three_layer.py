@@ -11,11 +11,13 @@ import numpy as np
 
 from flattest.training.kernels.common import (
     activate,
+    activate_above,
     add_to,
     ascent,
     descend,
     dot,
     features,
+    features_above,
     inlined,
     rescale,
     shift,
@@ -139,7 +141,7 @@ def deep_step(net, target, rule, lr, below, h, upper, square_x, y, work, on, upd
     f, zz, uu2 = features(net, h2[:m], a, z2, u2[:m])
     f += b[0]
     finite = np.isfinite(f)
-    s, e, low_z, low_u2 = slope(target, np.float64(f), y), 0.0, z, u2
+    s, e, low_z, low_h2, low_u2 = slope(target, np.float64(f), y), 0.0, z, h2, u2
     if rule.rho != 0.0:
         _pull(W2, u2, on, count, scale[0], z, 0.0, u)
         for k in range(h.size):
@@ -149,12 +151,12 @@ def deep_step(net, target, rule, lr, below, h, upper, square_x, y, work, on, upd
         z, v, h2, a_up = work[6, :m], work[7, :m], work[8], work[9, :m]
         z2_up, u2, h_up = work[10, :m], work[11], work[12, :m]
         shift(h_up, h, e * square_x, u)
-        activate(net, h_up, z, v)
+        activate_above(net, rule, h, h_up, z, v)
         count = _select(z, v, on)
         _combine(W2, z, on, count, scale[0], h2)
         add_to(h2, h.dtype.type(e * dot(low_z, z)), low_u2)
         shift(a_up, a, e, z2)
-        above, _, _ = features(net, h2[:m], a_up, z2_up, u2[:m])
+        above, _, _ = features_above(net, rule, low_h2[:m], h2[:m], a_up, z2_up, u2[:m])
         s = slope(target, np.float64(above + b[0]) + e * net.output_bias, y)
         z2 = z2_up
     keep, g = 1.0 - lr * rule.decay, lr * s

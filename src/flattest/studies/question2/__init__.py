@@ -1,0 +1,1 @@
+"""Question 2: what in 1-SAM memorizes? The same steps where no perturbation crosses a kink"""

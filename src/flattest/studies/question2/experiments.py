@@ -1,0 +1,286 @@
+"""What in 1-SAM memorizes? Its steps as they are, and with the activation pattern kept.
+
+    flattest run 'question2/*'           minutes on two cores
+    flattest run 'question2/*' --full    the paper's epochs; the networks with three layers take
+                                         ten minutes per seed, the others one or two
+
+Each panel is one of wen2023's where 1-SAM is flattest and does not generalize, with one thing
+changed: in the perturbed pass every neuron stays on the linear piece of σ that it is on before
+(`ft.sam(…, pattern="kept")`). If crossing kinks is what memorizes, these generalize, as flat.
+
+The panels `same-start-…` set out from one and the same network for each seed, that of gradient
+descent at L = 10⁻⁶ (a residual of 10⁻³), and go on for the time 4 of the flow of Tr ∇²L: by the
+flow itself with kinks unseen and seen, by 1-SAM (t = ηρ²/2 a step), and by label noise
+(t = η²σ²/2 a step).
+
+The panels `limit-…` ask at which distance from the flow the algorithms end as their steps shrink,
+on small networks: smooth ones, where theory says that it vanishes, and ReLU, where it is silent.
+
+The expectations at full scale are predictions: they were committed before the runs, which a test
+compares with the commit that the runs name. What a trial had shown before is in the notes.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+
+import flattest as ft
+from flattest.experiments.expectations import (
+    AnyExpectation,
+    AtLeast,
+    AtMost,
+    AtMostInEverySeed,
+    PowerLaw,
+    RatioAtMost,
+)
+from flattest.experiments.experiment import Computed
+from flattest.experiments.training import Training
+from flattest.papers.wen2023 import experiments as wen2023
+from flattest.papers.wen2023.experiments import BIAS, NO_BIAS, QUICK_LOG, flattest, perfect, poor
+
+replace = msgspec.structs.replace
+PANELS = {experiment.panel: experiment for experiment in wen2023.EXPERIMENTS}
+
+
+def better_than(panel: str, factor: float) -> RatioAtMost:
+    """A test error at most 1/factor of the panel's."""
+    return RatioAtMost(other=f"wen2023/{panel}", series="test_error", at="tail", ratio=1 / factor)
+
+
+def always_perfect(error: float = 0.01) -> AtMostInEverySeed:
+    return AtMostInEverySeed(series="test_error", at="tail", value=error)
+
+
+def _kept(variant: ft.Variant, seeds: int, expectations: tuple[AnyExpectation, ...]) -> ft.Variant:
+    phases = tuple(replace(phase, pattern="kept") for phase in variant.task.phases)
+    return ft.Variant(replace(variant.task, phases=phases), seeds, expectations)
+
+
+def _intervention(
+    name: str,
+    panel: str,
+    statement: str,
+    seeds: int,
+    predictions: tuple[AnyExpectation, ...],
+    quick: tuple[AnyExpectation, ...],
+) -> ft.Experiment:
+    printed = PANELS[panel]
+    return ft.Experiment(
+        name=f"question2/{name}",
+        figure=f"{printed.figure}, with the pattern kept",
+        statement=statement,
+        quick=_kept(printed.quick, 2, quick),
+        full=_kept(printed.full, seeds, predictions),
+    )
+
+
+TIME = 4.0
+START = ft.gd(0.01, epochs=20_000, stop_loss=1e-6)
+NETWORKS = {"bias": BIAS, "no-bias": NO_BIAS}
+FIGURES = {"bias": "4b", "no-bias": "1b"}
+
+
+def _onwards(time: float) -> dict[str, ft.Phase | ft.Flow]:
+    """The ways on from START, each for the same time of the flow on 100 points."""
+    sam_epochs, noise_epochs = (round(time / (100 * each)) for each in (1.25e-5, 2e-6))
+    return {
+        "flow-unseen": ft.flow(time),
+        "flow-seen": ft.flow(time, kinks="seen"),
+        "sam": ft.sam(0.01, 0.05, epochs=sam_epochs),
+        "sam-kept": ft.sam(0.01, 0.05, epochs=sam_epochs, pattern="kept"),
+        "label-noise": ft.label_noise_sgd(0.01, 0.2, epochs=noise_epochs),
+    }
+
+
+TRIAL = (
+    "A trial of another program had shown the same for the flows, 1-SAM and label noise, and one "
+    "of this program seed 0 of the flows."
+)
+# By network and way: the statement, and what is predicted of every way.
+PREDICTIONS: dict[str, tuple[str, tuple[AnyExpectation, ...]]] = {
+    "bias-flow-unseen": (
+        "The flow that sees no kinks comes near the least trace and generalizes.",
+        (perfect(0.15), flattest(0.1)),
+    ),
+    "bias-flow-seen": (
+        "The flow that sees kinks comes near the least trace and does not generalize.",
+        (poor(0.15), flattest(0.1)),
+    ),
+    "bias-sam": (
+        "1-SAM from the same networks comes near the least trace and does not generalize.",
+        (poor(0.2), flattest(0.1)),
+    ),
+    "bias-sam-kept": (
+        "1-SAM that crosses no kink comes near the least trace and generalizes.",
+        (perfect(0.15), flattest(0.1)),
+    ),
+    "bias-label-noise": (
+        "Label-noise SGD comes near the least trace and generalizes.",
+        (perfect(0.15),),
+    ),
+    "no-bias-flow-unseen": (
+        "Without bias the flow that sees no kinks generalizes, above the least trace.",
+        (perfect(0.05), AtLeast(series="gap", at="tail", value=0.1)),
+    ),
+    "no-bias-flow-seen": ("Without bias the flow that sees kinks generalizes.", (perfect(0.05),)),
+    "no-bias-sam": ("Without bias 1-SAM from the same networks generalizes.", (perfect(0.05),)),
+    "no-bias-sam-kept": ("Without bias 1-SAM that crosses no kink generalizes.", (perfect(0.05),)),
+    "no-bias-label-noise": ("Without bias label-noise SGD generalizes.", (perfect(0.05),)),
+}
+
+
+def _same_start(network: str, way: str) -> ft.Experiment:
+    def task(width: int, time: float, log: ft.Log) -> Training:
+        return Training(
+            distribution=ft.Xor(30),
+            n=100,
+            model=replace(NETWORKS[network], width=width),
+            phases=(START, _onwards(time)[way]),
+            dtype="float64",
+            log=log,
+        )
+
+    statement, predictions = PREDICTIONS[f"{network}-{way}"]
+    return ft.Experiment(
+        name=f"question2/same-start-{network}-{way}",
+        figure=f"Figure {FIGURES[network]}, from the same start",
+        statement=statement,
+        quick=ft.Variant(task(100, 0.5, QUICK_LOG), 2, (flattest(1.0),)),
+        full=ft.Variant(task(500, TIME, ft.Log()), 5, predictions),
+        notes=TRIAL if network == "bias" else "",
+    )
+
+
+class Limit(Computed, frozen=True, tag="question2/limit"):
+    """Distances to the flow after the same time, relative to how far the flow goes.
+
+    From one network off the interpolators by `residual` · max |y|: 1-SAM with η = ρ/10, noiseless
+    m-SAM (m = 1, full batches) with η = 0.4 ρ, label noise σ = 0.1 with the rates 0.2 ρ; for ReLU
+    1-SAM with its pattern kept as well, and the flow that sees kinks (δ = 0.01).
+    """
+
+    activation: str = "softplus"
+    d: int = 8
+    n: int = 8
+    width: int = 20
+    time: float = 0.2
+    residual: float = 1e-3
+    radii: tuple[float, ...] = (0.2, 0.1, 0.05, 0.025)
+
+    def compute(self, seed: int) -> Mapping[str, Any]:
+        from flattest.studies.question2 import convergence
+
+        model = ft.MLP(self.width, bias=True, activation=self.activation)
+        data = ft.Xor(self.d, distinct=True).draw(self.n, seed)
+        begin = convergence.start(model, data, seed, self.residual)
+        ends = {name: convergence.along(begin, flow) for name, flow in self._flows().items()}
+        series: dict[str, Any] = {"radius": np.array(self.radii)}
+        for way in self._phases(self.radii[0]):
+            phases = [self._phases(radius)[way] for radius in self.radii]
+            for name, end in ends.items():
+                series[f"{way} to {name}"] = np.array(
+                    [convergence.distance(begin, phase, end) for phase in phases]
+                )
+        return series
+
+    def columns(self, series: Mapping[str, np.ndarray]) -> Mapping[str, float]:
+        """The distances at the least radius, and the exponents in it."""
+        log = np.log(series["radius"])
+        names = [name for name in series if name != "radius"]
+        last = {name: float(series[name][-1]) for name in names}
+        return last | {
+            f"{name}, exponent": float(np.polyfit(log, np.log(series[name]), 1)[0])
+            for name in names
+        }
+
+    @property
+    def _kinked(self) -> bool:
+        return self.activation == "relu"
+
+    def _flows(self) -> dict[str, ft.Flow]:
+        # Along a kink the steps are of the order of the tolerance.
+        if not self._kinked:
+            return {"flow": ft.flow(self.time, epochs=1, tolerance=1e-8)}
+        seen = ft.flow(self.time, epochs=1, kinks="seen", width=0.01)
+        return {"flow unseen": ft.flow(self.time, epochs=1), "flow seen": seen}
+
+    def _phases(self, radius: float) -> dict[str, ft.Phase]:
+        sam = self._for_time(ft.sam(radius / 10, radius, epochs=1), radius**3 / 20 * self.n)
+        noise = self._for_time(
+            ft.label_noise_sgd(radius / 5, 0.1, epochs=1), (radius / 5) ** 2 * 0.005 * self.n
+        )
+        phases = {"1-SAM": sam, "label noise": noise}
+        if self._kinked:
+            return phases | {"1-SAM kept": replace(sam, pattern="kept")}
+        full = ft.sam(0.4 * radius, radius, batch=None, micro_batch=1, epochs=1)
+        return phases | {"m-SAM": self._for_time(full, 0.2 * radius**3)}
+
+    def _for_time(self, phase: ft.Phase, per_epoch: float) -> ft.Phase:
+        return replace(phase, epochs=max(1, round(self.time / per_epoch)))
+
+
+def first_order(way: str, tolerance: float = 0.3) -> PowerLaw:
+    return PowerLaw(x="radius", y=f"{way} to flow", exponent=1.0, tolerance=tolerance)
+
+
+def _limit(activation: str, statement: str, predictions: tuple[AnyExpectation, ...]):
+    task = Limit(activation=activation)
+    quick = replace(task, radii=(0.2, 0.1))
+    return ft.Experiment(
+        name=f"question2/limit-{activation}",
+        figure="Not in the paper",
+        statement=statement,
+        quick=ft.Variant(quick, 1, predictions[:1]),
+        full=ft.Variant(task, 5, predictions),
+        notes="Trials of seeds 100 and 101 had shown the same for softplus and relu.",
+    )
+
+
+EXPERIMENTS = (
+    _intervention(
+        "kept-bias",
+        "fig4b",
+        "With bias, 1-SAM that crosses no kink is as flat and generalizes perfectly.",
+        10,
+        (always_perfect(), flattest(0.05), better_than("fig4b", 10)),
+        (perfect(0.1), flattest(0.1), better_than("fig4b", 2)),
+    ),
+    _intervention(
+        "kept-logistic",
+        "fig9b",
+        "With the logistic loss and bias, 1-SAM that crosses no kink is as flat and generalizes.",
+        10,
+        (perfect(0.05), flattest(0.05), better_than("fig9b", 3)),
+        (perfect(0.1), flattest(0.1), better_than("fig9b", 2)),
+    ),
+    _intervention(
+        "kept-three-layers",
+        "fig11b",
+        "With three layers and bias, 1-SAM that crosses no kink is as flat and generalizes.",
+        5,
+        (perfect(0.05), flattest(0.05), better_than("fig11b", 3)),
+        (better_than("fig11b", 1.5),),
+    ),
+    *(_same_start(network, way) for network in NETWORKS for way in _onwards(TIME)),
+    _limit(
+        "softplus",
+        "On a smooth network 1-SAM, m-SAM and label noise converge to the flow, with order 1.",
+        (first_order("1-SAM"), first_order("m-SAM"), first_order("label noise", 0.4)),
+    ),
+    _limit(
+        "gelu",
+        "On a smooth network 1-SAM, m-SAM and label noise converge to the flow, with order 1.",
+        (first_order("1-SAM"), first_order("m-SAM"), first_order("label noise", 0.4)),
+    ),
+    _limit(
+        "relu",
+        "With kinks 1-SAM stays away from the flow that sees none; with its pattern kept it comes "
+        "within a tenth of how far the flow goes.",
+        (
+            AtLeast(series="1-SAM to flow unseen", at="end", value=0.05),
+            AtMost(series="1-SAM kept to flow unseen", at="end", value=0.1),
+        ),
+    ),
+)

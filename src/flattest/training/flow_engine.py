@@ -1,0 +1,165 @@
+"""The engine of flows: steps of a Runge–Kutta pair with Newton's correction after each.
+
+Bogacki and Shampine's pair 3(2), on the field θ ↦ −P(θ)∇S(θ), which off M is tangent to the level
+set of f through θ. A step misses M by no more than its own error, so that going back by Newton's
+method keeps the order, 3 (Hairer, Lubich and Wanner 2006, IV.4). At a kink crossed inside of a step
+the order is 1; the estimated error still bounds the step. What happens in an epoch depends on θ at
+its start only: any way to cut a phase gives the same bits.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from flattest.errors import FlattestError
+from flattest.training.flows import Flow
+from flattest.training.manifold import Manifold, Point, RankDeficient, manifold, norm
+from flattest.training.state import Halt, Problem, State
+
+# Steps below this share of an epoch are a flow that stalls.
+_LEAST = 1e-9
+_DEPENDENT = (
+    "the gradients of its outputs are linearly dependent, so that there is no tangent space"
+)
+
+# What a flow logs, before its first step.
+NOTHING_YET = {
+    **dict.fromkeys(("time", "flow_steps", "crossings", "jump_up", "rise_between"), 0.0),
+    "local_error": 0.0,
+    "stationarity": float("nan"),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """An accepted step: where it ended, and what it did to S.
+
+    crossings: pre-activations whose sign changed (NaN where the network's are not known).
+    """
+
+    start: Point
+    end: Point
+    h: float
+    error: float
+
+    @property
+    def crossings(self) -> float:
+        if self.start.pattern is None or self.end.pattern is None:
+            return float("nan")
+        return float((self.start.pattern != self.end.pattern).sum())
+
+    @property
+    def rise(self) -> float:
+        return self.end.sharpness - self.start.sharpness
+
+
+def begin(problem: Problem, phase: Flow, state: State) -> Point:
+    """The interpolator that the flow starts from; a sentence where there is none."""
+    where = manifold(problem, phase)
+    if not np.isfinite(where.target).all():
+        raise FlattestError("The loss has no minimizer to flow along; give it label smoothing.")
+    start = where.at(where.flat(state.params))
+    missed = float(np.abs(start.f - where.target).max())
+    try:
+        found = where.onto(start)
+    except RankDeficient:
+        raise FlattestError(f"The flow cannot start from this network: {_DEPENDENT}.") from None
+    far = found is None or norm(found.theta - start.theta) > 0.1 * norm(start.theta)
+    if found is None or far:
+        raise FlattestError(
+            f"The flow starts from an interpolator, and this network misses a target by "
+            f"{missed:.3g}: train it first, say by ft.gd(0.01, epochs=…, stop_loss=1e-8)."
+        )
+    return found
+
+
+def advance(problem: Problem, phase: Flow, state: State, epochs: int) -> State:
+    """The state after `epochs` more epochs of the flow, or where it ended."""
+    where, point = manifold(problem, phase), begin(problem, phase, state)
+    while epochs > 0 and state.halt is None:
+        point, tally, halt = _epoch(where, phase, point, dict(state.tally))
+        # What goes on from here is θ by name: the bits are those of a run that was cut.
+        state = replace(
+            state,
+            params=where.named(point.theta),
+            epoch=state.epoch + 1,
+            step=state.step + 1,
+            phase_epoch=state.phase_epoch + 1,
+            tally=tally,
+            halt=halt,
+        )
+        epochs -= 1
+    return state
+
+
+def _epoch(
+    where: Manifold, phase: Flow, point: Point, tally: dict[str, float]
+) -> tuple[Point, dict[str, float], Halt | None]:
+    """One epoch of the flow, what was counted, and why it ended, if it did."""
+    length = phase.time / phase.epochs
+    for step in steps(where, phase, point, length):
+        if step is None:
+            return point, tally, "stalled"
+        tally = _counted(tally, step)
+        point = step.end
+        if point.stationarity <= phase.stationary:
+            return point, tally, "stopped"
+    return point, tally, None
+
+
+def _counted(tally: dict[str, float], step: Step) -> dict[str, float]:
+    """Crossings, the sum of what S rose by in steps that crossed a kink, the most it rose by in one
+    that crossed none, and the sum of estimated errors."""
+    crossed = step.crossings > 0
+    up = max(step.rise, 0.0)
+    return {
+        "time": tally["time"] + step.h,
+        "flow_steps": tally["flow_steps"] + 1,
+        "crossings": tally["crossings"] + step.crossings,
+        "jump_up": tally["jump_up"] + (up if crossed else 0.0),
+        "rise_between": max(tally["rise_between"], 0.0 if crossed else up),
+        "local_error": tally["local_error"] + step.error,
+        "stationarity": step.end.stationarity,
+    }
+
+
+def steps(where: Manifold, phase: Flow, point: Point, length: float):
+    """The accepted steps over a stretch of time; None in the place of the last where the flow
+    stalls: where no step is small enough, or the gradients become dependent."""
+    done, h = 0.0, min(length, _first_step(phase, point))
+    while done < length:
+        h = min(h, length - done)
+        if h < _LEAST * length and length - done > 2 * h:
+            yield None
+            return
+        step = _attempt(where, point, h)
+        share = np.inf if step is None else step.error / (phase.tolerance * norm(point.theta))
+        if step is not None and share <= 1:
+            yield step
+            # The rest of an epoch may be lost to rounding.
+            done = length if h == length - done else done + h
+            point = step.end
+        h *= min(4.0, max(0.2, 0.9 * (share + 1e-12) ** (-1 / 3))) if np.isfinite(share) else 0.2
+
+
+def _first_step(phase: Flow, point: Point) -> float:
+    """A step that moves θ by the cube root of the tolerance."""
+    speed = norm(point.velocity)
+    moved = phase.tolerance ** (1 / 3) * norm(point.theta)
+    return 0.3 * moved / speed if speed > 0 else np.inf
+
+
+def _attempt(where: Manifold, point: Point, h: float) -> Step | None:
+    """A step of length h with its estimated error; None where it cannot be made."""
+    try:
+        k1, theta = point.velocity, point.theta
+        k2 = where.at(theta + h / 2 * k1).velocity
+        k3 = where.at(theta + 3 * h / 4 * k2).velocity
+        ahead = where.at(theta + h / 9 * (2 * k1 + 3 * k2 + 4 * k3))
+        error = h * norm(-5 / 72 * k1 + k2 / 12 + k3 / 9 - ahead.velocity / 8)
+        end = where.onto(ahead) if np.isfinite(error) else None
+        if end is None or not np.isfinite(end.stationarity):
+            return None
+    except RankDeficient:
+        return None
+    return Step(point, end, h, error)
