@@ -2,12 +2,13 @@
 
     flattest judge examples/table1_lab.py:no_bias    Scenario I    (Theorem 3.1)
     flattest judge examples/table1_lab.py:bias       Scenario II   (Theorem 4.1)
-    flattest judge examples/table1_lab.py:sim_bn     Scenario I    (Theorem 3.2)
+    flattest judge examples/table1_lab.py:sim_bn     Scenario III  (Theorem 3.2 as printed says I)
     flattest judge examples/table1_lab.py:sim_ln     Scenario III  (Theorem 5.1)
 
 They are the setups of `flattest table1`, at its quick scale. With bias and with Sim-LN a flattest
-network that memorizes is known and is built; without, networks that were taught wrong labels are
-flattened, on fewer points in fewer dimensions, so that it takes seconds. Change one, and ask again:
+network that memorizes is known and is built, with Sim-BN a spike network on data that meet
+Condition 1; without bias, networks that were taught wrong labels are flattened, on fewer points in
+fewer dimensions, so that it takes seconds. Change one, and ask again:
 
     flattest judge examples/table1_lab.py:narrow_bias
 """

@@ -13,12 +13,15 @@ LIGHT = [
     "flatness/bounds.py",
     "flatness/certification.py",
     "flatness/constructions.py",
+    "flatness/convex/*.py",
     "flatness/extreme.py",
     "flatness/interpolators.py",
     "rescaling/orbit.py",
     "papers/wen2023/constructions.py",
     "cli/certify.py",
     "cli/construct.py",
+    "cli/flattest.py",
+    "cli/range.py",
     "cli/interpolate.py",
 ]
 SCRIPT = """

@@ -47,6 +47,18 @@ from flattest.flatness.constructions import (
     memorizer as memorizer,
     sim_ln_memorizer as sim_ln_memorizer,
 )
+from flattest.flatness.convex.faces import (
+    Decision as Decision,
+    decide_faces as decide_faces,
+)
+from flattest.flatness.convex.network import (
+    FlattestNetwork as FlattestNetwork,
+    flattest_network as flattest_network,
+)
+from flattest.flatness.convex.range import (
+    Range as Range,
+    flattest_range as flattest_range,
+)
 from flattest.flatness.interpolators import (
     Interpolator as Interpolator,
     dual_bound as dual_bound,
@@ -65,6 +77,9 @@ from flattest.flatness.search import (
     interpolate as interpolate,
     search_flattest as search_flattest,
 )
+from flattest.flatness.spikes import (
+    sim_bn_spike as sim_bn_spike,
+)
 from flattest.lab.challenge import (
     Challenge as Challenge,
 )
@@ -78,6 +93,10 @@ from flattest.lab.setup import (
 from flattest.lab.sweep import (
     Diagram as Diagram,
     sweep as sweep,
+)
+from flattest.papers.vardhan2026.constructions import (
+    bad_memorizer as bad_memorizer,
+    bad_twin as bad_twin,
 )
 from flattest.papers.wen2023.constructions import (
     circle_generalizer as circle_generalizer,

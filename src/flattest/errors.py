@@ -1,5 +1,6 @@
 """The one exception of the library."""
 
+from difflib import get_close_matches
 from typing import Any
 
 
@@ -9,7 +10,10 @@ class FlattestError(ValueError):
 
 def unknown(kind: str, name: object, valid) -> FlattestError:
     """The error for a name that no registry holds, listing those that are valid."""
-    return FlattestError(f"Unknown {kind} {name!r}; valid are: {', '.join(sorted(valid))}.")
+    names = sorted(valid)
+    near = get_close_matches(str(name), names, n=1)
+    hint = f" (did you mean {near[0]!r}?)" if near else ""
+    return FlattestError(f"Unknown {kind} {name!r}{hint}; valid are: {', '.join(names)}.")
 
 
 def require_known(kind: str, name: Any, valid) -> Any:

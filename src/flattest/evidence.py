@@ -13,7 +13,7 @@ Relation = Literal["=", "≤", "≥"]
 Grade = Literal["proven", "refuted", "supported", "open"]
 GLYPHS: dict[Grade, str] = {"proven": "✓", "refuted": "✗", "supported": "(✓)", "open": "?"}
 MEANINGS: dict[Grade, str] = {
-    "proven": "settled by an identity, a certificate or a full enumeration",
+    "proven": "settled by an identity, a certificate, a full enumeration or a proof",
     "refuted": "an instance breaks it, which is named",
     "supported": "attacked, sampled, fitted or trained, as said beside it, and not broken",
     "open": "nothing here decides it",

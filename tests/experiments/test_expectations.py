@@ -16,7 +16,9 @@ from flattest.experiments.expectations import (
     Ends,
     EqualsPower,
     Everywhere,
+    FallsTo,
     FirstColumnsDominate,
+    LeastBy,
     PowerLaw,
     RankCorrelation,
     RatioAtLeast,
@@ -86,6 +88,16 @@ CASES = {
         RisesAfterMinimum(series="test_error", by=0.02),
         result(test_error=[0.5, 0.23, 0.26]),
         result(test_error=[0.5, 0.3, 0.23]),
+    ),
+    "least by": (
+        LeastBy(series="test_error", epoch=10),
+        result(epoch=[0, 10, 20], test_error=[0.5, 0.2, 0.3]),
+        result(epoch=[0, 10, 20], test_error=[0.5, 0.2, 0.1]),
+    ),
+    "falls to": (
+        FallsTo(series="sharpness", to=0.5),
+        result(sharpness=[10, 100, 50]),
+        result(sharpness=[100, 10, 51]),
     ),
     "ends": (Ends(status="diverged"), result("diverged"), result("finished")),
     "everywhere": (

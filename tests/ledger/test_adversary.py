@@ -1,5 +1,7 @@
 """The adversary breaks what is false, also where it is false by little, and breaks nothing else."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -50,10 +52,11 @@ def attacked(**settings):
 def test_a_statement_that_no_instance_breaks_is_supported_and_says_by_what(own_registry):
     row = check(attacked(largest=2.0))
     assert (row.status, row.grade, row.as_expected) == ("holds", "supported", True)
+    instances = row.verdict.attack.instances
     assert row.basis == (
-        f"attacked by {adversary.METHOD}, {row.verdict.attack.instances} instances, closest 2"
+        f"inequality, attacked by {adversary.METHOD}, {instances} instances, closest 2"
     )
-    assert 1000 < row.verdict.attack.instances <= 2100
+    assert 1000 < instances <= 2100
 
 
 def test_an_instance_beyond_the_bound_refutes(own_registry):
@@ -145,3 +148,26 @@ def test_the_command_keeps_the_closest_instance_and_says_what_broke(own_registry
     claims._REGISTRY.clear()
     claims.claim("wen2023/plain", "S.", source="Here", evidence="identity")(lambda: None)
     assert main(["attack"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("id", "planted"),
+    [
+        ("wen2023/lemma-a.26", 0.95),
+        ("wen2023/lemma-a.25", 0.95),
+        ("wen2023/theorem-4.1/lower-bound", 1.05),
+        ("wen2023/lemma-a.12", 1.05),
+        ("mulayoff2021/theorem-1", 0.95),
+        ("mulayoff2021/S79", 1.05),
+        ("mulayoff2021/lemma-2-strongly-stable", 1.05),
+    ],
+)
+def test_a_true_lemma_whose_constant_is_off_by_five_per_cent_is_broken(id, planted):
+    """From random draws alone, without the instance that is known or one to begin at."""
+    entry = claims.get(id)
+    families = [replace(family, starts=()) for family in entry.check.parts()[0]]
+    false = replace(entry.check.target, bound=planted, attained=False)
+    found = closest(families, false, entry.check.evaluations, "planted")
+    assert false.score(found.measure) > false.score(planted)
+    # And the lemma itself stands.
+    assert false.score(found.measure) <= entry.check.target.score(entry.check.target.bound) + 1e-9

@@ -143,7 +143,7 @@ def test_processes_find_what_one_process_finds():
 
 def test_whoever_stops_listening_leaves_no_process_at_work():
     """The second entry takes a minute."""
-    entries = [get("wen2023/lemma-a.15"), get("wen2023/theorem-3.2")]
+    entries = [get("wen2023/lemma-a.15"), get("wen2023/theorem-3.1")]
     before = multiprocessing.active_children()
     rows = verify(entries, workers=2)
     next(rows)

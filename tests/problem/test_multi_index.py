@@ -14,8 +14,10 @@ from flattest.problem.multi_index import (
     bad_inner_weights,
     gaussian_moments,
     inner_weights,
+    label_variance,
     largest_cosine,
     least_population_loss,
+    mean_label,
     population_loss,
     signal_power,
     span_correlation,
@@ -77,6 +79,24 @@ def test_the_population_loss_lies_within_the_samples_standard_errors(name, distr
     assert abs(errors.mean() - exact) <= 4 * stderr
     clean = population_loss(W, 0 * a, distribution, name) - distribution.noise**2
     assert clean == pytest.approx(signal_power(distribution), rel=1e-12)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_offset_of_the_labels_enters_every_moment(name):
+    """The labels' mean, variance and loss against a sample; without the offset they are far off."""
+    distribution = SumOfSingleIndex(6, 2, name, 0.1, offset=0.7)
+    W, a = np.random.default_rng(0).standard_normal((4, 6)) / 3, np.array([1, -0.5, 0.3, 0.2])
+    fresh = distribution.population(200_000, 0)
+    squares = (np.asarray(activation(name).value(fresh.x @ W.T)) @ a - fresh.y) ** 2
+    for samples, closed in (
+        (squares, population_loss(W, a, distribution, name)),
+        (fresh.y, mean_label(distribution)),
+        (fresh.y**2, signal_power(distribution) + 0.1**2),
+        ((fresh.y - fresh.y.mean()) ** 2, label_variance(distribution) + 0.1**2),
+    ):
+        assert abs(samples.mean() - closed) < 4 * samples.std() / np.sqrt(len(samples))
+    unshifted = SumOfSingleIndex(6, 2, name, 0.1)
+    assert abs(population_loss(W, a, unshifted, name) / squares.mean() - 1) > 0.01
 
 
 def test_the_teacher_itself_has_the_noise_as_its_loss():

@@ -1,4 +1,4 @@
-"""The training set that `construct` and `certify` are given: a file, or a draw."""
+"""What commands on two-layer networks are given: a training set (a file, or a draw), and more."""
 
 from pathlib import Path
 from typing import Annotated
@@ -21,6 +21,9 @@ DistributionName = Annotated[
 Points = Annotated[int | None, tyro.conf.arg(help="Number of points to draw.")]
 Dimension = Annotated[int | None, tyro.conf.arg(help="Input dimension to draw.")]
 Seed = Annotated[int | None, tyro.conf.arg(help="Seed of the draw; 0 by default.")]
+LossName = Annotated[str, tyro.conf.arg(metavar="NAME", help="mse, half_mse or logistic.")]
+Bias = Annotated[bool, tyro.conf.arg(help="Networks with a bias in the first layer.")]
+Slopes = Annotated[str, tyro.conf.arg(metavar="NAME", help="relu or leaky_relu:SLOPE.")]
 
 # (n, d) where they are not given: the paper's, and the smallest round ones for the others.
 _SIZES = {"xor": (100, 30), "complete_xor": (120, 30), "ball": (100, 10), "circle": (20, 2)}

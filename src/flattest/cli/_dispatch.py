@@ -21,6 +21,8 @@ GROUPS = {
         "construct",
         "certify",
         "interpolate",
+        "flattest",
+        "range",
     ),
     "look at what was run": ("status", "show", "summary", "plot", "report", "serve", "export"),
     "compare with peers": ("bench",),

@@ -2,13 +2,14 @@
 
 The certificate says how its sharpness compares with the proven bound; the exit code is 0 when it
 holds, else 1. Constructions: memorizer, xor-generalizer, head-generalizer, circle-generalizer,
-sim-ln-memorizer, sim-ln-generalizer, sim-bn-optimum, no-bias-xor.
+sim-ln-memorizer, sim-ln-generalizer, sim-bn-optimum, sim-bn-spike, no-bias-xor.
 
 Examples:
 
     flattest construct memorizer -o memorizer.safetensors
     flattest construct memorizer --depth 3 --width 500 --data mine.npz -o mine.safetensors
     flattest construct sim-bn-optimum --n 40 --d 6 -o optimum.safetensors
+    flattest construct sim-bn-spike --n 116 --d 30 --excess 1e-8 -o spike.safetensors
     flattest certify memorizer.safetensors     checks the file anew
 """
 
@@ -24,6 +25,7 @@ from flattest.cli._data import (
     DataFile,
     Dimension,
     DistributionName,
+    LossName,
     Points,
     Seed,
     training_set,
@@ -34,7 +36,11 @@ from flattest.experiments.registry import papers
 from flattest.problem.losses import loss as resolve_loss
 from flattest.problem.networks import Network, save_network
 
-_DATA = {"sim-bn-optimum": "complete_xor", "circle-generalizer": "circle"}
+_DATA = {
+    "sim-bn-optimum": "complete_xor",
+    "sim-bn-spike": "complete_xor",
+    "circle-generalizer": "circle",
+}
 
 
 def command(
@@ -49,7 +55,7 @@ def command(
     n: Points = None,
     d: Dimension = None,
     seed: Seed = None,
-    loss: Annotated[str, tyro.conf.arg(metavar="NAME", help="mse, half_mse or logistic.")] = "mse",
+    loss: LossName = "mse",
     depth: Annotated[int | None, tyro.conf.arg(help="Layers D (memorizer).")] = None,
     width: Annotated[
         int | None, tyro.conf.arg(help="Neurons per layer; by default the fewest.")
@@ -57,13 +63,16 @@ def command(
     epsilon: Annotated[
         float | None, tyro.conf.arg(help="Sim-LN's ε, or the tilt ε of no-bias-xor.")
     ] = None,
+    excess: Annotated[
+        float | None, tyro.conf.arg(help="Sharpness above the infimum (sim-bn-spike).")
+    ] = None,
     s: Annotated[
         int | None,
         tyro.conf.arg(help="How many coordinates the label depends on (head-generalizer)."),
     ] = None,
 ) -> int:
     build = construction(name)
-    options = accepted(name, build, depth=depth, width=width, epsilon=epsilon, s=s)
+    options = accepted(name, build, depth=depth, width=width, epsilon=epsilon, excess=excess, s=s)
     drawn = distribution if data or distribution else _DATA.get(name, "xor")
     training = training_set(data, drawn, n, d, seed)
     built = build(training, loss=loss, **options)

@@ -179,6 +179,28 @@ class RisesAfterMinimum(Expectation, frozen=True, tag="rises_after_minimum"):
         return reduce(run, self.series, "tail") - reduce(run, self.series, "min")
 
 
+class LeastBy(Expectation, frozen=True, tag="least_by"):
+    """A series has its least value no later than at `epoch`."""
+
+    series: str
+    epoch: float
+    rule = Rule("the epoch at which {series} is least", "≤", "epoch")
+
+    def value_of(self, run: Run, others: Others) -> float:
+        return float(run["epoch"][np.argmin(run[self.series])])
+
+
+class FallsTo(Expectation, frozen=True, tag="falls_to"):
+    """The last tenth of a series is at most the share `to` of its largest value."""
+
+    series: str
+    to: float
+    rule = Rule("{series} in the last tenth as a share of its maximum", "≤", "to")
+
+    def value_of(self, run: Run, others: Others) -> float:
+        return reduce(run, self.series, "tail") / reduce(run, self.series, "max")
+
+
 class RatioAtLeast(Expectation, frozen=True, tag="ratio_at_least"):
     """series here / the median over seeds of series in the experiment `other` ≥ ratio."""
 
@@ -309,6 +331,8 @@ AnyExpectation = Union[  # noqa: UP007
     AtMostInEverySeed,
     WithinOfBound,
     RisesAfterMinimum,
+    LeastBy,
+    FallsTo,
     RatioAtLeast,
     RatioAtMost,
     Ends,

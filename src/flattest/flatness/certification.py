@@ -15,6 +15,8 @@ from flattest.problem.models import MLP, Model, Params, in_float64, predict
 
 ZERO = 1e-14
 """A pre-activation w·x this small against ‖w‖‖x‖ is 0 to rounding."""
+FLATTEST = 1e-9
+"""A network whose trace is this close to its lower bound, relatively, is called flattest."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,7 @@ class Certification:
     def flattest(self) -> bool:
         """Whether the network interpolates, L has a Hessian there, and it meets the bound to
         1e-9."""
-        met = self.ratio is not None and abs(self.ratio - 1) <= 1e-9
+        met = self.ratio is not None and abs(self.ratio - 1) <= FLATTEST
         return self.interpolates and bool(self.differentiable) and met
 
 

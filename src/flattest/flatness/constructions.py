@@ -153,7 +153,7 @@ def _padded(model: MLP, params: Params, d: int) -> Params:
 
 
 def construction(
-    statement: str, model: MLP, params: Params, data: Dataset, loss, least=None
+    statement: str, model: MLP, params: Params, data: Dataset, loss, least=None, tolerance=1e-9
 ) -> Construction:
     """The network, and its trace against `least`, by default the lower bound for the model."""
     from flattest.curvature.sharpness import trace  # brings JAX
@@ -162,5 +162,5 @@ def construction(
     least = lower_bound(model, data, loss).value if least is None else least
     value = float(trace(model, params, data, loss))
     feasible = is_interpolator(model, params, data, loss) and differentiable(model, params, data.x)
-    certificate = Verdict(statement, value, least, tolerance=1e-9, feasible=feasible)
+    certificate = Verdict(statement, value, least, tolerance=tolerance, feasible=feasible)
     return Construction(model, params, certificate)

@@ -1,8 +1,9 @@
 """A challenge to "all flattest minimizers generalize": look for one that does not.
 
-Where the proofs of wen2023 give a memorizer, it is built and certified. Elsewhere the search
-descends the sharpness from interpolators that were taught wrong labels off the training set, and
-what counts is whether the flattest networks it ends at still generalize badly.
+Where a flattest network that is wrong off the training set is known (the memorizers of wen2023's
+proofs, the spike networks of Sim-BN under Condition 1), it is built and certified. Elsewhere the
+search descends the sharpness from interpolators that were taught wrong labels off the training set,
+and what counts is whether the flattest networks it ends at still generalize badly.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,7 +22,7 @@ from flattest.problem.models import MLP, AnyModel, Model, Params
 
 class Challenge(Computed, frozen=True, tag="challenge"):
     """One seed's attempt: the network found, as `sharpness`, `bound`, `test_error`, whether it is
-    `certified` to be a flattest one, and the `start_…` of the search (NaN for a memorizer).
+    `certified` to be a flattest one, and the `start_…` of the search (NaN where it was built).
 
     `wrong` is how many fresh points the search's start is taught wrongly.
     """
@@ -37,7 +38,7 @@ class Challenge(Computed, frozen=True, tag="challenge"):
         from flattest.flatness.certification import certify
 
         data = self.distribution.draw(self.n, seed)
-        params = known_memorizer(self.model, data, self.loss)
+        params = known_bad_flattest(self.model, data, self.loss)
         start = {"start_sharpness": np.nan, "start_test_error": np.nan}
         if params is None:
             params, start = self._search(data, seed)
@@ -71,15 +72,18 @@ class Challenge(Computed, frozen=True, tag="challenge"):
         }
 
 
-def known_memorizer(model: Model, data: Dataset, loss: Loss) -> Params | None:
-    """The memorizer of Theorem 4.1 or 5.1 where the network and the inputs admit one, else None."""
+def known_bad_flattest(model: Model, data: Dataset, loss: Loss) -> Params | None:
+    """A flattest network that is wrong off the training set, where the data admit one we know of:
+    the memorizer of Theorem 4.1 or 5.1, the spike network that refutes Theorem 3.2; else None."""
     from flattest.flatness.constructions import Construction, memorizer, sim_ln_memorizer
+    from flattest.flatness.spikes import flattest_spike
 
     if not isinstance(model, MLP):
         return None
     builders: dict[str | None, Callable[..., Construction]] = {
         None: partial(memorizer, depth=model.depth),
         "sim_ln": partial(sim_ln_memorizer, epsilon=model.epsilon),
+        "sim_bn": flattest_spike,
     }
     plain = model.sigma.is_relu and model.bias and not model.output_bias
     if not plain or model.norm not in builders:
@@ -87,5 +91,6 @@ def known_memorizer(model: Model, data: Dataset, loss: Loss) -> Params | None:
     try:
         return builders[model.norm](data, width=model.width, loss=loss).params
     except FlattestError:
-        # Inputs that are not extreme points, or more of them than neurons: no memorizer is known.
+        # Inputs that are not extreme points, or more of them than neurons; for Sim-BN, data that do
+        # not meet Condition 1: none is known.
         return None

@@ -20,6 +20,7 @@ from flattest.evidence import GLYPHS, Grade, Verdict, mean_interval, seeds_in_wo
 from flattest.experiments.expectations import tail
 from flattest.experiments.experiment import Experiment, VariantName
 from flattest.lab.setup import Setup, experiments_of
+from flattest.problem.models import MLP
 from flattest.runs.results import stored
 from flattest.runs.run import run_experiments
 from flattest.runs.store import Store, StoredRun
@@ -111,8 +112,20 @@ def answer(
         )
         for role, results in found.items()
     }
+    findings["challenge"] = _placed(findings["challenge"], setup)
     halves = findings["challenge"], findings["algorithm"]
     return Answer(setup.name, scenario(*halves), *halves, findings.get("baseline"))
+
+
+def _placed(finding: Finding, setup: Setup) -> Finding:
+    """The finding of a challenge, with what it is on where the algorithm ran on something else."""
+    c = setup.challenge
+    if c is None or _is_own(setup):
+        return finding
+    on = f"{type(c.distribution).__name__} data with d = {c.distribution.d}, n = {c.n}"
+    on += f", width {c.model.width}" if isinstance(c.model, MLP) else f", {c.model.name}"
+    sentence = f"{finding.sentence} This is on {on}: not on the algorithm's."
+    return msgspec.structs.replace(finding, sentence=sentence)
 
 
 def _with_failures(finding: Finding, runs: Sequence[StoredRun]) -> Finding:

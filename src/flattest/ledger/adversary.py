@@ -293,14 +293,15 @@ def polish(score: _Watched, evaluations: int) -> None:
     """Nelder–Mead, or L-BFGS by differences where there are many coordinates, from the best."""
     from scipy.optimize import minimize  # slow to import
 
-    if not np.isfinite(score.target.score(score.measure)):
+    small = score.family.size <= SIMPLEX_AT_MOST
+    if np.isnan(score.measure) or not small and evaluations < 5 * score.family.size:
         return
     floor = -abs(score.measure) - 1e3  # stands for −∞, of which no difference can be taken
 
     def downhill(z: Array) -> float:
         return -max(score(z), floor)
 
-    if score.family.size <= SIMPLEX_AT_MOST:
+    if small:
         options = {"maxfev": evaluations, "xatol": 1e-12, "fatol": 1e-14, "adaptive": True}
         minimize(downhill, score.best, method="Nelder-Mead", options=options)
     else:

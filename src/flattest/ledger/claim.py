@@ -52,6 +52,7 @@ from flattest.experiments.registry import papers
 
 Evidence = Literal[
     "identity",
+    "proof",
     "certificate",
     "enumeration",
     "inequality",
@@ -63,10 +64,12 @@ Evidence = Literal[
 Reading = Literal["as printed", "as corrected"]
 Cost = Literal["fast", "full"]
 
-# What a met bound shows: an identity, a certificate or a full enumeration settles its instances;
+# What a met bound shows: an identity, a certificate or a full enumeration settles its instances, a
+# proof (the check's docstring, whose every step an attack had the chance to break) all of them;
 # attacks, samples, fits and runs support. A bound that is missed refutes, whatever the evidence.
 GRADE_WHEN_MET: dict[Evidence, Grade] = {
     "identity": "proven",
+    "proof": "proven",
     "certificate": "proven",
     "enumeration": "proven",
     "inequality": "supported",

@@ -136,12 +136,11 @@ def _unjudged(entry: Claim, status: str, why: str) -> LedgerRow:
 
 
 def _basis(entry: Claim, verdict: Verdict | None) -> str:
-    """What the grade rests on: an attack, or the kind of evidence with the number of seeds."""
+    """What the grade rests on: the kind of evidence, with the attack or the number of seeds."""
     if verdict is None:
         return "not checked here"
-    if verdict.attack:
-        return str(verdict.attack)
-    if verdict.holds or not entry.lost:
-        seeds = seeds_in_words(verdict.seeds) if verdict.seeds else ""
-        return ", ".join(filter(None, (entry.evidence, seeds)))
-    return f"settings lost: {entry.lost}"
+    if entry.lost and not verdict.holds:
+        return f"settings lost: {entry.lost}"
+    seeds = seeds_in_words(verdict.seeds) if verdict.seeds else ""
+    attack = str(verdict.attack) if verdict.attack else ""
+    return ", ".join(filter(None, (entry.evidence, attack, seeds)))

@@ -187,17 +187,18 @@ class Univariate(Distribution, frozen=True, tag="univariate"):
 
 
 class _Teacher(Distribution, frozen=True):
-    """x ~ N(0, I), y = Σ_k α_k link(v_k · x) + noise · N(0, 1), with (V, α) the `teacher`."""
+    """x ~ N(0, I), y = Σ_k α_k link(v_k · x) + offset + noise · N(0, 1), (V, α) the `teacher`."""
 
     def sample(self: Any, rng, n):
         x = rng.normal(size=(n, self.d))
         V, alpha = self.teacher
         clean = np.asarray(activation(self.link).value(x @ V.T)) @ alpha
-        return x, clean + self.noise * rng.normal(size=n)
+        return x, clean + self.offset + self.noise * rng.normal(size=n)
 
 
 class SumOfSingleIndex(_Teacher, frozen=True, tag="sum_of_single_index"):
-    """x ~ N(0, I_d), y = (1/r) Σ_k link(u_k · x) + noise · N(0, 1) (vardhan2026, section 2).
+    """x ~ N(0, I_d), y = (1/r) Σ_k link(u_k · x) + offset + noise · N(0, 1) (vardhan2026, section
+    2; the scalar of section 6.1 is the offset).
 
     U = (u_1, …, u_r) are the first r coordinate directions, without loss of generality: the
     law of x is invariant under rotations. The link is an activation's name.
@@ -206,6 +207,7 @@ class SumOfSingleIndex(_Teacher, frozen=True, tag="sum_of_single_index"):
     r: int = 5
     link: str = "relu"
     noise: float = 0.0
+    offset: float = 0.0
 
     def __post_init__(self):
         super().__post_init__()
@@ -228,7 +230,7 @@ class SumOfSingleIndex(_Teacher, frozen=True, tag="sum_of_single_index"):
 
 
 class SingleIndex(SumOfSingleIndex, frozen=True, tag="single_index"):
-    """x ~ N(0, I_d), y = link(u · x) + noise · N(0, 1) (vardhan2026, section 2)."""
+    """x ~ N(0, I_d), y = link(u · x) + offset + noise · N(0, 1) (vardhan2026, section 2)."""
 
     r: int = 1
 
@@ -246,6 +248,7 @@ class QuadraticForm(_Teacher, frozen=True, tag="quadratic_form"):
     """
 
     noise: float = 0.0
+    offset: ClassVar[float] = 0.0
     link: ClassVar[str] = "quadratic"
     least_d: ClassVar[int] = 2
 

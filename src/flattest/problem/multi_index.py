@@ -1,7 +1,7 @@
 """Multi-index models: inner weights of given alignment, and the population loss (vardhan2026).
 
-Labels are y = Σ_k α_k link(v_k·x) + noise with x ~ N(0, I_d), which depend on x through span(U)
-only; networks are f(x) = Σ_j a_j σ(w_j·x).
+Labels are y = Σ_k α_k link(v_k·x) + offset + noise with x ~ N(0, I_d), which depend on x through
+span(U) only; networks are f(x) = Σ_j a_j σ(w_j·x).
 """
 
 from collections.abc import Callable
@@ -133,7 +133,36 @@ def least_population_loss(W, distribution: MultiIndex, activation: str) -> tuple
 def signal_power(distribution: MultiIndex) -> float:
     """E y² without the noise: the loss of f = 0 on clean labels."""
     V, alpha = distribution.teacher
-    return float(alpha @ gaussian_moments(distribution.link, V, distribution.link, V) @ alpha)
+    square = alpha @ gaussian_moments(distribution.link, V, distribution.link, V) @ alpha
+    return float(
+        square + distribution.offset * (2 * mean_label(distribution) - distribution.offset)
+    )
+
+
+def label_moments(W, distribution: MultiIndex, activation: str) -> np.ndarray:
+    """k_j = E y σ(w_j·x), in closed form (App. B)."""
+    V, alpha = distribution.teacher
+    k = gaussian_moments(activation, W, distribution.link, V) @ alpha
+    return k + distribution.offset * mean_activation(activation, W)
+
+
+def mean_activation(name: str, W) -> np.ndarray:
+    """E φ(w_j·x) over x ~ N(0, I), in closed form: E t = 0, E relu(t) = 1/√(2π), E t² = 1."""
+    means = {"linear": 0.0, "relu": 1 / np.sqrt(2 * np.pi), "quadratic": 1.0}
+    sizes = np.linalg.norm(_checked_weights(W), axis=1)
+    parts = [factor * means[phi] * sizes ** _DEGREES[phi] for phi, factor in _expansion(name)]
+    return np.sum(parts, axis=0)
+
+
+def mean_label(distribution: MultiIndex) -> float:
+    """E y."""
+    V, alpha = distribution.teacher
+    return float(alpha @ mean_activation(distribution.link, V) + distribution.offset)
+
+
+def label_variance(distribution: MultiIndex) -> float:
+    """Var y without the noise: the least loss of networks that do not see span(U), Example 1."""
+    return signal_power(distribution) - mean_label(distribution) ** 2
 
 
 def _loss(power, k, K, a) -> float:
@@ -145,9 +174,8 @@ def _loss(power, k, K, a) -> float:
 
 
 def _quadratic_form(W, distribution: MultiIndex, activation: str):
-    V, alpha = distribution.teacher
     W = _checked_weights(W, distribution.d)
-    k = gaussian_moments(activation, W, distribution.link, V) @ alpha
+    k = label_moments(W, distribution, activation)
     K = gaussian_moments(activation, W, activation, W)
     return signal_power(distribution) + distribution.noise**2, k, K
 

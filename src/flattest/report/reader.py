@@ -58,12 +58,14 @@ class Panel(msgspec.Struct, frozen=True):
 
 
 class Scenario(msgspec.Struct, frozen=True):
-    """The answer to the question of one setup, beside the `printed` one; its panels by role."""
+    """The answer to the question of one setup, beside the `printed` one, with the reason where
+    another was expected; its panels by role."""
 
     title: str
     theorem: str
     variant: str
     printed: tuple[bool, bool]
+    reason: str
     answer: Answer
     panels: dict[str, str]
 
@@ -286,6 +288,7 @@ def _scenario(
         theorem=row.theorem,
         variant=variant,
         printed=row.paper,
+        reason=row.reason,
         answer=found,
         panels={role: e.name for role, e in roles.items()},
     )

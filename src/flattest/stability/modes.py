@@ -117,8 +117,15 @@ def perturbation_value(network: UnivariateNetwork, x: np.ndarray) -> float:
 
 
 def toggles_per_sample(params: "dict | UnivariateNetwork", x: np.ndarray) -> np.ndarray:
-    """p_j, the number of neurons whose knot is x_j."""
-    return (UnivariateNetwork.of(params).preactivations(x) == 0).sum(axis=1)
+    """p_j, the number of neurons that toggle on x_j, each counted for every sample it toggles on.
+
+    (S64) has a neuron toggle on one sample at most, which w1_i = b1_i = 0 breaks: such a neuron
+    toggles on all of them. Let a_ij = 1 where neuron i toggles on x_j and t_i = Σ_j a_ij. By
+    Cauchy–Schwarz (Σ_j |u_j| a_ij)² ≤ t_i Σ_j u_j² a_ij, so that (S67) holds with
+    p_j = Σ_i t_i a_ij, which is the number of neurons where every t_i is 1.
+    """
+    toggling = UnivariateNetwork.of(params).preactivations(x) == 0
+    return (toggling * toggling.sum(axis=0)).sum(axis=1)
 
 
 def gradient_bound(params: "dict | UnivariateNetwork", x: np.ndarray) -> float:
@@ -128,7 +135,8 @@ def gradient_bound(params: "dict | UnivariateNetwork", x: np.ndarray) -> float:
 
 
 def lemma5_bound(top: float, other: float, C: float, p_max: int, n: int) -> float:
-    """√3 C (√λ_max(H) + √λ_max(H̃)) √(p_max/n) ≥ ‖H̃q − λ_max(H) q‖ (Lemma 5, S70)."""
+    """√3 C (√λ_max(H) + √λ_max(H̃)) √(p_max/n) ≥ ‖H̃q − λ_max(H) q‖ (Lemma 5, S70), with p_max the
+    largest of `toggles_per_sample`."""
     return float(np.sqrt(3 * p_max / n) * C * (np.sqrt(top) + np.sqrt(other)))
 
 

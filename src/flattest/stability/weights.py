@@ -33,6 +33,13 @@ def weighted_total_variation(params: "dict | UnivariateNetwork", x: np.ndarray) 
     return float(np.abs(curvature.masses) @ g(curvature.knots, x))
 
 
+def variation_within(params: "dict | UnivariateNetwork", low: float, high: float) -> float:
+    """∫ |f″| over low ≤ x ≤ high, without the weight g."""
+    curvature = second_derivative(params)
+    inside = (low <= curvature.knots) & (curvature.knots <= high)
+    return float(np.abs(curvature.masses[inside]).sum())
+
+
 def lemma4_bound(params: "dict | UnivariateNetwork", x: np.ndarray) -> float:
     """1 + 2 ∫ |f″| g ≤ λ_max(∇²L) for every implementation θ of the interpolator f (Lemma 4)."""
     return 1 + 2 * weighted_total_variation(params, x)

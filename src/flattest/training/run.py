@@ -34,6 +34,22 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     reason: str = ""
     notes: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        """What came out, in a few lines; `series` and `params` have the rest."""
+        shown = ("train_loss", "train_error", "test_error", "sharpness", "bound")
+        last = {name: float(self[name][-1]) for name in shown if name in self.series}
+        lines = [f"Run of seed {self.seed}, {self.status}: {self.sentence}".rstrip(": ")]
+        if last:
+            lines.append("  at the end: " + ", ".join(f"{k} {v:.4g}" for k, v in last.items()))
+        lines.append(f"  series: {', '.join(self.series)}")
+        if self.params is not None:
+            shapes = (f"{name} {np.shape(value)}" for name, value in self.params.items())
+            lines.append(f"  params: {', '.join(shapes)}")
+        if self.backend:
+            why = f" ({self.reason})" if self.reason else ""
+            lines.append(f"  {self.step} steps in {self.seconds:.1f} s, engine {self.backend}{why}")
+        return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
+
     def __getitem__(self, name: str) -> np.ndarray:
         """A series by name, as an array of at least one dimension."""
         require_known("series", name, self.series)

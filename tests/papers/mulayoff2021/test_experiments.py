@@ -12,6 +12,7 @@ from flattest.papers.mulayoff2021.experiments import (
     STABLE,
     STABLE_ON_AVERAGE,
     InitMagnitudes,
+    central_variation,
     scaled_network,
     spread_below_threshold,
 )
@@ -214,3 +215,15 @@ def test_the_spread_needs_three_steps_below_the_threshold():
     assert np.isnan(
         spread_below_threshold({"sharpness": sharpness[2:], "threshold": threshold[2:]})
     )
+
+
+def test_the_variation_at_the_centre_is_that_of_the_kinks_between_the_quartiles():
+    """f″ is 3 at x = 0 and −5 at x = 0.9; a third kink lies outside of the inputs."""
+    theta = np.concatenate([[1, 1, 1], [0, -0.9, -2], [3, -5, 7], [0.0]])
+    series = {
+        "x": np.linspace(-1, 1, 9),
+        "theta": np.array([theta, np.full(10, np.nan)]),
+        "sharpness": np.array([1.0, np.nan]),
+    }
+    centre, whole = central_variation(series)
+    assert (centre.tolist(), whole.tolist()) == ([3.0], [8.0])

@@ -44,3 +44,22 @@ def test_the_scaling_figure_names_the_fitted_powers():
     drawn = figures("vardhan2026/scaling-relu")["scaling-relu"]([result])
     labels = [text.get_text() for text in drawn.axes[0].get_legend().get_texts()]
     assert any("n^{0.50}" in label for label in labels)
+
+
+def test_the_figure_of_learned_weights_has_a_line_for_each_kind_and_dimension():
+    experiment = next(e for e in EXPERIMENTS if e.panel == "learned-relu")
+    for task in (experiment.full.task, experiment.quick.task):
+        ratio = np.ones((len(task.samples), len(task.dimensions)))
+        series = {"drawn": 3 * ratio, "learned": ratio}
+        run = Run(seed=0, status="finished", series=series)
+        (ax,) = figures("vardhan2026/learned-relu")["learned-relu"]([run]).axes
+        assert len(ax.containers) == 2 * len(task.dimensions)
+        assert ax.containers[0].lines[0].get_xdata() == pytest.approx(task.samples)
+        assert ax.containers[0].lines[0].get_ydata() == pytest.approx(3)
+
+
+def test_the_figure_of_settings_writes_the_mean_of_each():
+    links = np.linspace(-1, 1, 16).reshape(4, 4)
+    runs = [Run(seed=0, status="finished", series={"connection": links + k}) for k in (-0.1, 0.1)]
+    drawn = figures("vardhan2026/fig2-relu-settings")["fig2-relu-settings"](runs)
+    assert [text.get_text() for text in drawn.axes[0].texts] == [f"{x:.2f}" for x in links.flat]

@@ -1,13 +1,23 @@
 import dataclasses
 import importlib
+import itertools
 
+import numpy as np
 import pytest
 
+import flattest as ft
 from flattest.lab.summary import Spread, Summary
 from flattest.ledger import verify as verification
 from flattest.ledger.claim import get, ledger
 from flattest.ledger.figures import Basis
 from flattest.ledger.verify import check
+from flattest.papers.wen2023.claims.generalizers import missing_coupon
+from flattest.papers.wen2023.claims.rademacher import (
+    all_signs,
+    cube_relu_rademacher,
+    planar_relu_rademacher,
+)
+from flattest.problem.distributions import hypercube
 
 
 def patched(monkeypatch, place, change):
@@ -53,6 +63,9 @@ def test_one_per_cent_off_a_construction_makes_its_entry_fail(monkeypatch, place
         ("bias.max_error", "theorem-5.1/zero-label-as-printed"),
         ("bias.max_error", "lemma-a.1/all-neurons-as-printed"),
         ("bias.max_error", "theorem-3.2/all-neurons-as-printed"),
+        ("near_flattest.max_error", "theorem-3.2/as-printed"),
+        ("near_flattest.max_error", "theorem-3.2/width-5"),
+        ("near_flattest.max_error", "lemma-a.2/as-printed"),
         ("generalizers.max_error", "proposition-a.1/r-as-printed"),
     ],
 )
@@ -61,9 +74,10 @@ def test_a_network_that_does_not_interpolate_refutes_no_misprint(monkeypatch, pl
     assert check(get(f"wen2023/{id}")).status == "error"
 
 
-def test_a_network_that_is_not_flattest_refutes_no_misprint(monkeypatch):
+@pytest.mark.parametrize("id", ["lemma-a.3/equality-as-printed", "theorem-3.2/as-printed"])
+def test_a_network_that_is_not_flattest_refutes_no_misprint(monkeypatch, id):
     patched(monkeypatch, "batch_norm.trace", lambda found: float(found) + 1)
-    assert check(get("wen2023/lemma-a.3/equality-as-printed")).status == "error"
+    assert check(get(f"wen2023/{id}")).status == "error"
 
 
 def summary(error, train_loss, ratio, start=0.5):
@@ -88,7 +102,6 @@ def test_a_collapsed_network_refutes_no_misprint(monkeypatch, id):
     assert check(get(f"wen2023/{id}")).status == "error"
 
 
-@pytest.mark.parametrize("id", ["table-1/bias-algorithm", "section-4/heading-corrected"])
 @pytest.mark.parametrize(
     ("error", "train_loss", "ratio", "status"),
     [
@@ -101,10 +114,10 @@ def test_a_collapsed_network_refutes_no_misprint(monkeypatch, id):
     ids=["as found", "no interpolator", "collapsed", "not flattest", "generalizes"],
 )
 def test_only_a_flattest_interpolator_that_fails_shows_that_sam_finds_one(
-    monkeypatch, id, error, train_loss, ratio, status
+    monkeypatch, error, train_loss, ratio, status
 ):
     found_to_be(monkeypatch, error, train_loss, ratio)
-    assert check(get(f"wen2023/{id}")).status.startswith(status)
+    assert check(get("wen2023/section-4/heading-corrected")).status.startswith(status)
 
 
 @pytest.mark.parametrize(
@@ -119,9 +132,26 @@ def test_an_algorithm_generalizes_up_to_the_error_of_its_row_only(monkeypatch, r
     assert check(entry).status == "fails"
 
 
-@pytest.mark.parametrize("row", ["no-bias", "sim-bn"])
-def test_searches_count_only_from_bad_starts_and_where_they_end_well(monkeypatch, row):
-    entry = get(f"wen2023/table-1/{row}-flattest")
+@pytest.mark.parametrize("row", ["no-bias", "sim-ln"])
+@pytest.mark.parametrize("ratio", [0.6, 1.4])
+def test_an_algorithm_far_from_the_bound_shows_nothing_of_flat_networks(monkeypatch, row, ratio):
+    found_to_be(monkeypatch, 0.0, 0.001, ratio)
+    assert check(get(f"wen2023/table-1/{row}-algorithm")).status == "fails"
+
+
+@pytest.mark.parametrize(
+    ("error", "ratio", "status"),
+    [(0.1, 1.05, "holds"), (0.1, 1.06, "fails"), (0.1, 0.94, "fails"), (0.11, 1.0, "fails")],
+)
+def test_sam_finds_the_former_of_section_5_only_at_the_least_trace(
+    monkeypatch, error, ratio, status
+):
+    found_to_be(monkeypatch, error, 0.001, ratio)
+    assert check(get("wen2023/section-5/heading-corrected")).status.startswith(status)
+
+
+def test_searches_count_only_from_bad_starts_and_where_they_end_well(monkeypatch):
+    entry = get("wen2023/table-1/no-bias-flattest")
     for error, start, status in ((0.0, 0.5, "holds"), (0.02, 0.5, "fails")):
         found_to_be(monkeypatch, error, 0.0, 8.0, start)
         assert check(entry).status == status
@@ -129,9 +159,15 @@ def test_searches_count_only_from_bad_starts_and_where_they_end_well(monkeypatch
     assert check(entry).status == "error"
 
 
-def test_a_search_that_ends_above_the_infimum_says_nothing_of_near_flattest_networks(monkeypatch):
-    found_to_be(monkeypatch, 0.0, 0.0, 8.02)
-    assert check(get("wen2023/table-1/sim-bn-flattest")).status == "fails"
+def test_a_bad_network_refutes_table_1s_third_row_only_at_the_infimum(monkeypatch):
+    entry = get("wen2023/table-1/sim-bn-flattest")
+    for error, sharpness, status in (
+        (0.9, 8.0, "fails"),
+        (0.0, 8.0, "holds"),
+        (0.9, 8.02, "error"),
+    ):
+        found_to_be(monkeypatch, error, 0.0, sharpness)
+        assert check(entry).status == status
 
 
 @pytest.mark.parametrize("change", [lambda excess: excess + 1e-3, lambda excess: 0.0])
@@ -166,6 +202,23 @@ def scaled(factor):
 def test_one_per_cent_off_a_bound_makes_its_entry_fail(monkeypatch, place, id, factor):
     patched(monkeypatch, place, scaled(factor))
     assert check(get(f"wen2023/{id}")).status.startswith("fails")
+
+
+def test_the_rademacher_complexity_of_the_cube_is_that_of_the_plane_and_of_a_fine_net():
+    plane = ft.Xor(2).draw(6, 1).x
+    assert cube_relu_rademacher(plane) == pytest.approx(planar_relu_rademacher(plane), rel=1e-12)
+    x = hypercube(3)[[0, 1, 2, 4, 7, 6]]
+    u = np.random.default_rng(0).normal(size=(100_000, 3))
+    features = np.maximum(u / np.linalg.norm(u, axis=1, keepdims=True) @ x.T, 0)
+    net = np.mean([np.abs(features @ signs).max() for signs in all_signs(6)]) / 6
+    exact = cube_relu_rademacher(x)
+    assert net <= exact
+    assert net == pytest.approx(exact, rel=1e-3)
+
+
+def test_the_chance_to_miss_an_arc_is_that_of_enumeration():
+    missed = [len(set(draws)) < 3 for draws in itertools.product(range(3), repeat=5)]
+    assert missing_coupon(3, 5) == pytest.approx(np.mean(missed), rel=1e-12)
 
 
 def test_every_numbered_statement_has_an_entry():

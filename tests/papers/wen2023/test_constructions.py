@@ -26,6 +26,7 @@ from flattest.papers.wen2023.constructions import (
     memorizer,
     no_bias_xor,
     sim_bn_optimum,
+    sim_bn_spike,
     sim_ln_generalizer,
     sim_ln_memorizer,
     xor_generalizer,
@@ -64,6 +65,8 @@ CASES = {
     "sim-ln generalizer, large ε": (sim_ln_generalizer, XOR, {"epsilon": 9.0}),
     "sim-bn optimum, wide": (sim_bn_optimum, COMPLETE, {"width": 6}),
     "sim-bn optimum, logistic": (sim_bn_optimum, COMPLETE, {"loss": "logistic"}),
+    "sim-bn spike": (sim_bn_spike, COMPLETE, {"excess": 7e-9}),
+    "sim-bn spike, wide, logistic": (sim_bn_spike, COMPLETE, {"width": 30, "loss": "logistic"}),
     "no-bias xor, wide": (no_bias_xor, COMPLETE, {"width": 6}),
 }
 DENSE = [
@@ -72,6 +75,7 @@ DENSE = [
     "circle generalizer",
     "sim-ln memorizer, large ε",
     "sim-bn optimum, wide",
+    "sim-bn spike",
     "no-bias xor, wide",
 ]
 cases = pytest.mark.parametrize(("build", "data", "options"), CASES.values(), ids=CASES)

@@ -17,6 +17,7 @@ from flattest.stability.modes import (
     gram_top_eigenvalue,
     strongly_stable_sharpness,
     tangent_features,
+    toggles,
     toggles_per_sample,
     with_knots_at,
 )
@@ -124,7 +125,7 @@ def minimum(
         strong_threshold=strongly_stable_sharpness(
             lr, gradient_bound(star, x), toggled.max() / x.size
         ),
-        knots_on_data=float(toggled.sum()),
+        knots_on_data=float(len(toggles(star, x))),
         flattest=best.value,
         dual=best.dual,
         variation=ft.weighted_total_variation(star, x),

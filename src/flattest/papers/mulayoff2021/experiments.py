@@ -174,11 +174,31 @@ class StepSizeSweep(Descending, frozen=True, tag="mulayoff2021/step-size-sweep")
 
     def columns(self, series: Mapping[str, np.ndarray]) -> Mapping[str, float]:
         sharpness, variation = series["counted_sharpness"], series["counted_variation"]
+        threshold = series["counted_threshold"]
+        centre, whole = central_variation(series)
         return {
             **super().columns(series),
-            "sharpness ↔ 2/η": rank_correlation(series["counted_threshold"], sharpness),
-            "∫abs(f″)g ↔ 2/η": rank_correlation(series["counted_threshold"], variation),
+            "sharpness ↔ 2/η": rank_correlation(threshold, sharpness),
+            "∫abs(f″)g ↔ 2/η": rank_correlation(threshold, variation),
+            "∫abs(f″) ↔ 2/η": rank_correlation(threshold, whole),
+            "∫abs(f″) at the centre ↔ 2/η": rank_correlation(threshold, centre),
+            "its share at the centre ↔ 2/η": rank_correlation(threshold, centre / whole),
         }
+
+
+def central_variation(series: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """∫|f″| over the central half of the inputs, between their quartiles, and over all of their
+    range, for each minimum that counts."""
+    from flattest.stability.functions import UnivariateNetwork
+    from flattest.stability.weights import variation_within
+
+    low, left, right, high = np.quantile(series["x"], [0, 0.25, 0.75, 1])
+    thetas = series["theta"][np.isfinite(series["sharpness"])]
+    found = [UnivariateNetwork.from_theta(theta) for theta in thetas]
+    return (
+        np.array([variation_within(f, left, right) for f in found]),
+        np.array([variation_within(f, low, high) for f in found]),
+    )
 
 
 class InitMagnitudes(Descending, frozen=True, tag="mulayoff2021/init-magnitudes"):

@@ -1,6 +1,7 @@
 """The figures of vardhan2026: flatness against population loss, and the scaling laws."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -9,7 +10,13 @@ from matplotlib.figure import Figure
 
 import flattest as ft
 from flattest.palette import BLUE, RED
-from flattest.papers.vardhan2026.experiments import EXPERIMENTS, Scaling, Scatter
+from flattest.papers.vardhan2026.experiments import (
+    EXPERIMENTS,
+    Learned,
+    Scaling,
+    Scatter,
+    Settings,
+)
 
 PANELS = (
     ("flatness", "population_loss", r"minimizer of $\|a\|_p^p$, Eq. (3)"),
@@ -48,7 +55,7 @@ def draw_points(ax: Axes, results: Sequence[ft.Run], x: str, y: str, rho: np.nda
 def averaged(results: Sequence[ft.Run], name: str) -> tuple[np.ndarray, np.ndarray]:
     """Mean and standard error over seeds; the error is 0 for a single seed."""
     values = np.array([result[name] for result in results])
-    spread = values.std(axis=0, ddof=1) if len(values) > 1 else np.zeros(values.shape[1])
+    spread = values.std(axis=0, ddof=1) if len(values) > 1 else np.zeros(values.shape[1:])
     return values.mean(axis=0), spread / np.sqrt(len(values))
 
 
@@ -70,9 +77,70 @@ def scaling(results: Sequence[ft.Run]) -> Figure:
     return drawn
 
 
-FIGURES = {
-    e.name: {e.panel: draw}
-    for e in EXPERIMENTS
-    for kind, draw in ((Scatter, scatter), (Scaling, scaling))
-    if isinstance(e.full.task, kind)
+def learned(results: Sequence[ft.Run], tasks: Sequence[Learned]) -> Figure:
+    """S_min of bad inner weights over the teacher's against n/d: drawn, and learned from the data.
+
+    One line for each d, the mean over seeds; bars are standard errors. The runs are those of one of
+    the tasks.
+    """
+    shape = results[0]["learned"].shape
+    task = next(t for t in tasks if (len(t.samples), len(t.dimensions)) == shape)
+    drawn = Figure(figsize=(5, 3.8), layout="constrained")
+    ax = drawn.subplots()
+    for name, colour in (("drawn", RED), ("learned", BLUE)):
+        mean, error = averaged(results, name)
+        for column, d in enumerate(task.dimensions):
+            ax.errorbar(
+                task.samples,
+                mean[:, column],
+                error[:, column],
+                fmt="o-",
+                color=colour,
+                alpha=0.4 + 0.6 * (column + 1) / len(task.dimensions),
+                label=f"{name}, d = {d}",
+            )
+    ax.axhline(1, color="0.7", linewidth=1)
+    ax.set(xscale="log", yscale="log", xlabel="n/d", ylabel=r"$S_{\min}$ over the teacher's")
+    ax.set_xticks(task.samples, [f"{k:g}" for k in task.samples])
+    ax.set_xticks([], minor=True)
+    ax.legend(frameon=False, fontsize=7)
+    return drawn
+
+
+def settings(results: Sequence[ft.Run], tasks: Sequence[Settings]) -> Figure:
+    """Spearman's correlation of flatness and loss over ρ for each noise and offset, the mean.
+
+    The runs are those of one of the tasks.
+    """
+    drawn = Figure(figsize=(4.5, 3.4), layout="constrained")
+    ax = drawn.subplots()
+    mean, _ = averaged(results, "connection")
+    task = next(t for t in tasks if (len(t.noises), len(t.offsets)) == mean.shape)
+    shown = ax.imshow(mean, cmap="RdBu", vmin=-1, vmax=1)
+    for (row, column), link in np.ndenumerate(mean):
+        colour = "white" if abs(link) > 0.7 else "black"
+        ax.text(column, row, f"{link:.2f}", color=colour, ha="center", va="center", fontsize=8)
+    ax.set_xticks(range(len(task.offsets)), [f"{offset:g}" for offset in task.offsets])
+    ax.set_yticks(range(len(task.noises)), [f"{noise:g}" for noise in task.noises])
+    ax.set(xlabel="offset", ylabel="noise")
+    drawn.colorbar(shown, ax=ax, label="flatness ↔ loss")
+    return drawn
+
+
+DRAWINGS: dict[type, Callable[..., Figure]] = {
+    Scatter: scatter,
+    Scaling: scaling,
+    Learned: learned,
+    Settings: settings,
 }
+
+
+def _drawing(e: ft.Experiment) -> Callable[[Sequence[ft.Run]], Figure] | None:
+    """How the runs of an experiment are drawn, if they are."""
+    draw = DRAWINGS.get(type(e.full.task))
+    if draw in (learned, settings):
+        return partial(draw, tasks=(e.full.task, e.quick.task))
+    return draw
+
+
+FIGURES = {e.name: {e.panel: draw} for e in EXPERIMENTS if (draw := _drawing(e))}

@@ -43,16 +43,18 @@ def of_correlation(
     }
 
 
-def good_and_bad(n: int, r: int, tau: float, name: str, seed: int) -> dict[str, float]:
+def good_and_bad(
+    n: int, r: int, noise: float, rho: float, name: str, seed: int
+) -> dict[str, float]:
     """The flattest interpolators of n points with good and with bad inner weights, d = 2n."""
     d = 2 * n
-    distribution = ft.SumOfSingleIndex(d, r, name, tau / np.sqrt(n))
+    distribution = ft.SumOfSingleIndex(d, r, name, noise)
     data = distribution.draw(n, seed)
     U = distribution.directions
     teacher = np.resize(U, (n, d))
     pools = {
         "good": np.concatenate([teacher, ft.inner_weights(U, 2 * n, np.sqrt(r / d), seed)]),
-        "bad": ft.bad_inner_weights(U, 3 * n, 0.0, seed),
+        "bad": ft.bad_inner_weights(U, 3 * n, rho, seed),
     }
     found = {pool: _scaled(W, data, distribution, name) for pool, W in pools.items()}
     return {f"{pool}{series}": v for pool, row in found.items() for series, v in row.items()}

@@ -20,7 +20,9 @@ from flattest.experiments.expectations import (
     AnyExpectation,
     AtLeast,
     AtMost,
+    FallsTo,
     FirstColumnsDominate,
+    LeastBy,
     RatioAtLeast,
     RatioAtMost,
     RisesAfterMinimum,
@@ -56,6 +58,18 @@ def poor(error: float) -> AtLeast:
 
 def flattest(relative: float) -> WithinOfBound:
     return WithinOfBound(relative=relative, at="tail")
+
+
+# The captions of Figures 1 and 8 see the sharpness fall and give no number: by a fifth at least.
+FALLING = FallsTo(series="sharpness", to=0.8)
+
+
+RISING = RisesAfterMinimum(series="test_error", by=0.005)
+
+
+def degenerates_from(epoch: int) -> LeastBy:
+    """A caption reads off a curve where the test error begins to rise: up to a factor of three."""
+    return LeastBy(series="test_error", epoch=3 * epoch)
 
 
 def flatter_than(baseline: str, factor: float) -> RatioAtMost:
@@ -152,6 +166,7 @@ RHO_LOWERED = (
     "Table 2 prints ρ = 1 for the second phase, 100 000 epochs; here it is 0.5 and 10 000. The "
     "quick variant leaves that phase out."
 )
+DOMINATING = FirstColumnsDominate(ratio=3.0)
 COLLAPSE = (
     "At the flattest point the active part of (γ, W2) has norm 1, so that an ascent step of length "
     "1 removes the output and with it the gradient that would bring it back."
@@ -173,6 +188,16 @@ EXPERIMENTS = (
         (ft.gd(0.01, weight_decay=0.05, epochs=100_000),),
         (perfect(),),
         quick_epochs=(16_000,),
+        quick_width=100,
+    ),
+    panel(
+        "early-fig1a",
+        "Figure 1a, its first epochs",
+        "Without bias, the sharpness falls under gradient descent with weight decay.",
+        NO_BIAS,
+        (ft.gd(0.01, weight_decay=0.05, epochs=20_000),),
+        (FALLING,),
+        quick_epochs=(20_000,),
         quick_width=100,
     ),
     panel(
@@ -204,7 +229,7 @@ EXPERIMENTS = (
         "dominate.",
         SIM_BN,
         SIM_BN_PHASES,
-        (FirstColumnsDominate(ratio=3.0),),
+        (DOMINATING,),
         quick_epochs=(2_000,),
         quick_expectations=(FirstColumnsDominate(ratio=2.0),),
         quick_width=100,
@@ -253,10 +278,20 @@ EXPERIMENTS = (
         (
             flattest(0.03),
             poor(0.15),
-            RisesAfterMinimum(series="test_error", by=0.005),
+            RISING,
             flatter_than("wen2023/fig4a", 2),
         ),
         quick_epochs=(12_000, 8_000),
+    ),
+    panel(
+        "early-fig4b",
+        "Figure 4b, its first epochs",
+        "With bias, 1-SAM's test error is least around epoch 4000 and rises from there.",
+        BIAS,
+        (ft.sam(0.01, 0.05, epochs=20_000),),
+        (degenerates_from(4_000), RISING),
+        quick_epochs=(20_000,),
+        notes="The text to Figure 4 says after 4000 epochs; the first phase is followed to 20 000.",
     ),
     panel(
         "fig5a",
@@ -337,6 +372,17 @@ EXPERIMENTS = (
         notes="The caption says gradient descent; Table 2 has batches of ten.",
     ),
     panel(
+        "early-fig8a",
+        "Figure 8a, its first epochs",
+        "With the logistic loss and no bias, the sharpness falls under weight decay.",
+        NO_BIAS,
+        (ft.sgd(0.1, batch=10, weight_decay=0.01, epochs=20_000),),
+        (FALLING,),
+        quick_epochs=(10_000,),
+        quick_width=100,
+        loss=LOGISTIC,
+    ),
+    panel(
         "fig8b",
         "Figure 8b",
         "With the logistic loss and no bias, 1-SAM generalizes perfectly.",
@@ -373,6 +419,18 @@ EXPERIMENTS = (
         ),
         quick_epochs=(8_000,),
         loss=LOGISTIC,
+    ),
+    panel(
+        "early-fig9b",
+        "Figure 9b, its first epochs",
+        "With the logistic loss and bias, 1-SAM's test error is least around epoch 2000 and rises "
+        "from there.",
+        BIAS,
+        (ft.sam(0.1, 0.2, epochs=10_000),),
+        (degenerates_from(2_000), RISING),
+        quick_epochs=(10_000,),
+        loss=LOGISTIC,
+        notes="The text to Figure 9 says after 2000 epochs.",
     ),
     panel(
         "fig10a",

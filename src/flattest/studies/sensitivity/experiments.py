@@ -1,6 +1,8 @@
 """What wen2023 leaves open: does 1-SAM's test error depend on initialization, sampling, ρ, width?
 
-    flattest run 'sensitivity/*' --full          26 settings, three seeds each
+And does SGD with label noise, which section 2 of the paper names beside SAM, do the same?
+
+    flattest run 'sensitivity/*' --full          27 settings, three seeds each
     flattest summary 'sensitivity/*' --full
 
 The settings of Figures 1b (no bias), 4b (bias) and 6a (Sim-LN), 30 000 epochs, with one thing
@@ -60,6 +62,13 @@ def _cooled(task: Training) -> Training:
     return replace(task, phases=(half, replace(half, lr=phase.lr / 10)))
 
 
+def _with_label_noise(task: Training) -> Training:
+    """SGD with labels y ± 0.3 in the place of 1-SAM, at its η: it drifts more slowly."""
+    (phase,) = task.phases
+    assert isinstance(phase, ft.Phase)
+    return replace(task, phases=(ft.label_noise_sgd(phase.lr, 0.3, epochs=100_000),))
+
+
 CHANGES: dict[str, Change] = {
     "as-printed": lambda task: task,
     "first-layer-0.1": _first_layer_times(0.1),
@@ -72,6 +81,9 @@ CHANGES: dict[str, Change] = {
     "width-200": _with_width(200),
     "width-1000": _slower(_with_width(1000)),
 }
+BIAS_CHANGES = CHANGES | {"label-noise": _with_label_noise}
+# What a quick variant needs besides fewer epochs: wide networks drift too slowly for these.
+QUICK_TOO = {"label-noise": _with_width(100)}
 SIM_LN_CHANGES: dict[str, Change] = {
     "as-printed": lambda task: task,
     "cooled": _cooled,
@@ -90,6 +102,10 @@ class Found(NamedTuple):
 
 
 GENERALIZES = Found("1-SAM generalizes.", (perfect(0.05),))
+NOISE_IS_FLATTEST = Found(
+    "SGD with label noise reaches the least sharpness and generalizes.",
+    (perfect(0.05), flattest(0.05)),
+)
 FAILS = Found("1-SAM does not generalize.", (poor(0.05),))
 NEARLY = Found("1-SAM generalizes up to 10 %.", (perfect(0.1),))
 SETTLES = Found(
@@ -122,9 +138,9 @@ BASELINES = {
         "Figure 4b, varied",
         BIAS,
         ft.sam(0.01, 0.05, epochs=30_000),
-        CHANGES,
+        BIAS_CHANGES,
         FAILS,
-        {"first-layer-0.1": GENERALIZES},
+        {"first-layer-0.1": GENERALIZES, "label-noise": NOISE_IS_FLATTEST},
     ),
     "sim-ln": Baseline(
         "Figure 6a, varied",
@@ -142,6 +158,7 @@ def _experiment(name: str, change: str) -> ft.Experiment:
     printed = Training(distribution=ft.Xor(30), n=100, model=panel.model, phases=(panel.phase,))
     full = panel.changes[change](printed)
     quick = _with_phase(epochs=QUICK_EPOCHS)(replace(full, log=ft.Log(points=15)))
+    quick = QUICK_TOO.get(change, lambda task: task)(quick)
     statement, expectations = panel.found_otherwise.get(change, panel.found)
     return ft.Experiment(
         name=f"sensitivity/{name}-{change}",

@@ -3,13 +3,16 @@
 Minima are free: any network is an interpolator of its own outputs.
 """
 
+from collections.abc import Callable, Iterator, Sequence
+
 import numpy as np
 
 import flattest as ft
+from flattest.ledger.adversary import Array, Family
 from flattest.problem.randomness import generator
 from flattest.stability.dynamics import linearized_descent
 from flattest.stability.functions import UnivariateNetwork
-from flattest.stability.modes import modes, tangent_features
+from flattest.stability.modes import modes, tangent_features, with_knots_at
 
 
 def random_network(rng: np.random.Generator, width: int, spread: float = 1.0) -> UnivariateNetwork:
@@ -50,6 +53,56 @@ def networks_with_knots_on_data(purpose: str, count: int, n: int = 6, width: int
         toggling = int(rng.integers(1, 5))
         network.b1[:toggling] = -network.w1[:toggling] * rng.choice(x, toggling)
         yield network, x
+
+
+Measure = Callable[[UnivariateNetwork, np.ndarray], float]
+# (n, k), and with how many knots on inputs.
+SIZES = ((2, 2), (3, 4), (6, 6))
+SIZES_WITH_KNOTS = ((2, 2, 1), (3, 4, 2), (6, 6, 3))
+# A knot on an input is a small share of many inputs: where Theorem 2 excludes anything.
+SIZES_WITH_FEW_KNOTS = ((10, 10, 1), (20, 3, 1))
+
+
+def families(measure: Measure, starts: Sequence[Array] = ()) -> Iterator[Family]:
+    """z = (x, w1, b1, w2): any inputs and any network, at its own outputs.
+
+    `starts` are of the first size.
+    """
+    for n, width in SIZES:
+
+        def measured(z: Array, n: int = n) -> float:
+            return measure(*decoded(z, n))
+
+        own = tuple(starts) if (n, width) == SIZES[0] else ()
+        yield Family(f"n = {n}, k = {width}", n + 3 * width, measured, own)
+
+
+def families_with_knots_on_data(
+    measure: Measure, sizes: Sequence[tuple[int, int, int]] = SIZES_WITH_KNOTS, start=None
+) -> Iterator[Family]:
+    """The same, where the last neurons have their knots on the second last input and on those
+    before it, so that their biases are not free. `start` is of the last size."""
+    for n, width, knots in sizes:
+        pairs = np.array([((n - 2 - i) % n, width - 1 - i) for i in range(knots)])
+
+        def measured(z: Array, n: int = n, pairs: np.ndarray = pairs) -> float:
+            network, x = decoded(z, n)
+            return measure(with_knots_at(network, x, pairs), x)
+
+        starts = (start,) if start is not None and (n, width, knots) == sizes[-1] else ()
+        name = f"n = {n}, k = {width}, {knots} of the knots on inputs"
+        yield Family(name, n + 3 * width, measured, starts)
+
+
+def decoded(z: Array, n: int) -> tuple[UnivariateNetwork, np.ndarray]:
+    """Inputs and network; b2 = 0, which neither Φ nor f″ depends on."""
+    w1, b1, w2 = z[n:].reshape(3, -1).copy()
+    return UnivariateNetwork(w1, b1, w2, 0.0), z[:n]
+
+
+def encoded(network: UnivariateNetwork, x: np.ndarray) -> Array:
+    """The z of a network and its inputs."""
+    return np.concatenate([x, network.w1, network.b1, network.w2])
 
 
 def absolute_value(height: float) -> tuple[UnivariateNetwork, np.ndarray]:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from scipy.special import gammaln
 
 import flattest as ft
 from flattest.evidence import equal, mean_interval
@@ -48,6 +49,12 @@ def fitted_exponent(
     return mean_interval(slopes)
 
 
+def near(slope: float, exponent: float, within: float, note: str, **extra) -> ft.Verdict:
+    """That a fitted exponent is within an absolute distance of the one expected."""
+    # A verdict's tolerance is relative, absolute where the bound is 0.
+    return equal(slope, exponent, within / (abs(exponent) or 1.0), note, **extra)
+
+
 def power_law(
     measure: Callable[[int, int], float],
     sizes: Sequence[int],
@@ -68,3 +75,17 @@ def exponents(
     task = Scaling(activation=name, sizes=sizes)
     found = [task.columns(task.compute(seed)) for seed in range(seeds)]
     return {key: mean_interval([row[key] for row in found]) for key in columns}
+
+
+def moment_norm(k: np.ndarray, degree: float) -> np.ndarray:
+    """(E |t|^{degree·k})^{1/k} for a standard normal t, from the Gamma function."""
+    s = degree * k
+    log = s / 2 * np.log(2) + gammaln((s + 1) / 2) - gammaln(0.5)
+    return np.exp(log / k)
+
+
+def deviation(degree: int, n: int, seed: int) -> float:
+    """Root mean square over 200 repetitions of the mean of n centred |t|^degree."""
+    expected = moment_norm(np.ones(1), degree)[0]
+    means = np.mean(np.abs(gaussian(200, n, seed)) ** degree, axis=1)
+    return float(np.sqrt(np.mean((means - expected) ** 2)))

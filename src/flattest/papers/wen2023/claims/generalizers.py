@@ -8,6 +8,7 @@ import flattest as ft
 from flattest.evidence import Verdict, at_most, equal
 from flattest.flatness.certification import population_mse
 from flattest.ledger.claim import Verdicts, assuming, claim, every, misprint, provided
+from flattest.papers.wen2023.circle import unit
 from flattest.papers.wen2023.claims.instances import max_error
 from flattest.problem.randomness import generator
 
@@ -69,11 +70,12 @@ def weights(as_printed: bool) -> Verdict:
     return equal(error, 0.0, 1e-9, "interpolation error of (16), ε = 0.1")
 
 
-def equation_17(data: ft.Dataset, bias_from: str) -> tuple[ft.MLP, dict]:
+def equation_17(data: ft.Dataset, bias_from: str, widened: float = 1.0) -> tuple[ft.MLP, dict]:
     """Equation (17): w_j is normal to the chord from z_j to z_{j+1}, the midpoints of the arcs.
 
     `bias_from` "v": as printed, zero where w_j·(v − v_j + z_j) = 0, half of the circle away.
-    "z": zero on the chord itself, so that neuron j is active on its own arc only.
+    "z": zero on the chord itself, so that neuron j is active on its own arc only, or on one that is
+    `widened` about the same middle.
     """
     angle = np.arctan2(data.x[:, 1], data.x[:, 0])
     order = np.argsort(angle)
@@ -81,8 +83,8 @@ def equation_17(data: ft.Dataset, bias_from: str) -> tuple[ft.MLP, dict]:
     gaps = np.diff(angle, append=angle[0] + 2 * np.pi)
     left, right = angle - np.roll(gaps, 1) / 2, angle + gaps / 2
     middle = (left + right) / 2
-    w = np.column_stack([np.cos(middle), np.sin(middle)])
-    wv, wz = np.cos(angle - middle), np.cos(left - middle)
+    w = unit(middle)
+    wv, wz = np.cos(angle - middle), np.cos(widened * (middle - left))
     r = np.sqrt(np.abs(y) * np.sqrt((data.x[0] ** 2).sum() + 1))
     slope = {"v": r / wz, "z": r / (wv - wz)}[bias_from]
     offset = {"v": slope * (wz - wv), "z": -slope * wz}[bias_from]
@@ -119,6 +121,66 @@ def equation_17_corrected(factor=1.0) -> Verdict:
     return provided(flat, equal(max_error(model, params, data), 0.0, 1e-9, "interpolation error"))
 
 
+@misprint(
+    "wen2023/proposition-a.2/coupons-",
+    printed="When n ≥ N log δ, each of N arcs has a point with probability at least 1 − δ.",
+    corrected="When n ≥ N log(N/δ), each of N arcs has a point with probability at least 1 − δ.",
+    source="Proposition A.2, proof",
+    evidence="enumeration",
+)
+def coupons(as_printed: bool, samples=1.0) -> Verdict:
+    """The probability that n uniform points miss some arc, exactly, at the least n that is allowed.
+
+    log δ < 0: as printed n = 1 will do. N log(N/δ) follows from N (1 − 1/N)^n ≤ N e^{−n/N} = δ,
+    and is sharp: so many samples miss an arc with a probability that tends to 1 − e^{−δ}.
+    """
+    delta = 0.05
+    N = int(np.ceil(2 * np.pi / delta))
+    if as_printed:
+        missed, note = missing_coupon(N, max(1, round(N * np.log(delta)))), "n = 1"
+        return at_most(missed, delta, 0.0, f"probability that an arc is missed, {note}, δ = 0.05")
+    n = int(np.ceil(samples * N * np.log(N / delta)))
+    note = f"probability that an arc is missed, N = {N}, n = {n}, over 1 − e^{{−δ}}"
+    missed = missing_coupon(N, n)
+    return provided(
+        equal(missed / -np.expm1(-delta), 1.0, 0.05, note), at_most(missed, delta, 0.0, "over δ")
+    )
+
+
+def missing_coupon(N: int, n: int) -> float:
+    """The probability that n uniform draws miss one of N arcs.
+
+    By the law of how many arcs were hit, draw by draw: every term is positive, which those of
+    inclusion and exclusion are not.
+    """
+    hit = np.zeros(N + 1)
+    hit[0] = 1.0
+    share = np.arange(N + 1) / N
+    for _ in range(n):
+        hit = hit * share + np.append(0.0, (hit * (1 - share))[:-1])
+    return float(1 - hit[N])
+
+
+@misprint(
+    "wen2023/proposition-a.2/squares-",
+    printed="|f(x) − y|² ≤ |f(x) − y_1|² + |y_1 − y|².",
+    corrected="|f(x) − y|² ≤ 2|f(x) − y_1|² + 2|y_1 − y|².",
+    source="Proposition A.2, proof",
+    evidence="enumeration",
+)
+def squares(as_printed: bool, two=2.0) -> Verdict:
+    """The largest ratio of the two sides over the circle, for (17) as corrected; x is in the arc of
+    v_1. It is 2 where f − y_1 = y_1 − y."""
+    data = even_circle(20)
+    theta = (np.arange(40_000) + 0.5) * 2 * np.pi / 40_000
+    nearest = np.cos(2 * (np.floor(theta * data.n / (2 * np.pi)) + 0.5) * 2 * np.pi / data.n)
+    f = ft.predict(*equation_17(data, "z"), unit(theta), data.x)
+    y = np.cos(2 * theta)
+    ratio = ((f - y) ** 2 / ((f - nearest) ** 2 + (nearest - y) ** 2)).max()
+    note = "largest (a + b)²/(a² + b²), n = 20"
+    return at_most(ratio, 1.0, 0.0, note) if as_printed else equal(ratio, two, 1e-3, note)
+
+
 @claim(
     "wen2023/proposition-a.2/width-n-as-printed",
     "The width-n network of (17), once it interpolates, has generalization error O(δ²).",
@@ -130,11 +192,49 @@ def width_n_as_printed() -> Verdict:
     sets = [ft.Circle(label="cos2").draw(n, 1) for n in (25, 200)]
     errors = [population_mse(*equation_17(data, "z"), data).value for data in sets]
     note = (
-        "MSE at n = 200 over MSE at n = 25, where δ² falls 64-fold: f is 0 between any two points. "
-        "A flattest neuron has one value on all training points it is active on, hence is active "
-        "on two points of a circle at most; no width-n network that follows the label is known"
+        "MSE at n = 200 over MSE at n = 25, where δ² falls 64-fold: f is 0 between any two points"
     )
     return at_most(errors[1] / errors[0], 1 / 8, 0.0, note)
+
+
+def even_circle(n: int) -> ft.Dataset:
+    """n evenly spaced points of the unit circle with the labels cos 2θ."""
+    angle = (np.arange(n) + 0.5) * 2 * np.pi / n
+    return ft.Dataset(unit(angle), np.cos(2 * angle))
+
+
+@claim(
+    "wen2023/proposition-a.2/width-n-even",
+    "On n evenly spaced points a flattest network of width n follows the label but for ripples: "
+    "with the arcs of (17) √2 times as wide E(f − y)²/E y² tends to (√2 − 1)⁴/5 = 0.0059, where "
+    "arcs that meet have 1/5.",
+    source="Proposition A.2, Equation (17), with wider arcs",
+    evidence="certificate",
+    of=every,
+)
+def width_n_even(wider=(2**0.5 - 1) ** 4 / 5, meeting=1 / 5) -> Verdicts:
+    """At s gaps from its point a neuron of half-width h gaps is 1 − (s/h)², up to the circle's
+    curvature. It is active on no other point, and the network flattest, for h < 1.
+
+    Arcs that meet, h = ½: f/y − 1 = −4s² for |s| ≤ ½, whose mean square is 1/5. With h = 1/√2,
+    f/y − 1 is −2s² up to s = 1 − 1/√2, and then, where the neighbour is active too,
+    1 − 2s² − 2(1 − s)²: its mean square is 2 ∫_0^{1/2} = (17 − 12√2)/5 = (√2 − 1)⁴/5. The label
+    changes by O(1/n) over a gap. So the error of width n does not vanish as δ → 0 in this family
+    either; whether it does in another is open (A flattest neuron has one value on the training
+    points it is active on, hence at most two of them on a circle).
+    """
+    data = even_circle(800)
+    # 400 places in every 20th gap.
+    theta = np.add.outer(np.arange(0, data.n, 20), (np.arange(400) + 0.5) / 400).ravel()
+    theta *= 2 * np.pi / data.n
+    y = np.cos(2 * theta)
+    for widened, relative in ((np.sqrt(2), wider), (1.0, meeting)):
+        model, params = equation_17(data, "z", widened)
+        error = (ft.predict(model, params, unit(theta), data.x) - y) ** 2
+        yield equal(error.mean() / (y**2).mean(), relative, 3e-3, "E(f − y)²/E y² at n = 800")
+        bound = ft.lower_bound(model, data).value
+        yield equal(float(ft.trace(model, params, data)), bound, 1e-9, "trace")
+        yield equal(max_error(model, params, data), 0.0, 1e-9, "interpolation error")
 
 
 @claim(

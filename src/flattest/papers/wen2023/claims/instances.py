@@ -1,6 +1,7 @@
 """Instances the checks share, and measures by finite differences, which share no code with the
 closed forms and no autodiff."""
 
+from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
@@ -62,6 +63,30 @@ def output_traces(model: ft.MLP, params: Params, data: ft.Dataset) -> np.ndarray
     return _derivatives(lambda params: model.apply(params, data.x, data.x), params, _SECOND, 2).sum(
         axis=0
     )
+
+
+def own_trace(layers: Sequence[np.ndarray], x: np.ndarray) -> tuple[float, np.ndarray]:
+    """(2/n) Σ‖∇f(x_i)‖², which is Tr ∇²L where the labels are the network's own outputs f(x_i)
+    (Lemma 4.1), and these.
+
+    f = W_D σ(… W_2 σ(W_1 x)), by forward and backward pass: ‖∂f/∂W_l‖² = ‖δ_l‖²‖a_{l−1}‖².
+    """
+    activations = [x]
+    for W in layers[:-1]:
+        activations.append(np.maximum(activations[-1] @ W.T, 0))
+    delta = np.ones((len(x), 1))
+    total = 0.0
+    for W, a in zip(
+        reversed([np.atleast_2d(W) for W in layers]), reversed(activations), strict=True
+    ):
+        total += float(((delta**2).sum(axis=1) * (a**2).sum(axis=1)).sum())
+        delta = (delta @ np.atleast_2d(W)) * (a > 0)
+    return 2 * total / len(x), activations[-1] @ layers[-1]
+
+
+def with_ones(x: np.ndarray) -> np.ndarray:
+    """x' = (x, 1)."""
+    return np.column_stack([x, np.ones(len(x))])
 
 
 @cache

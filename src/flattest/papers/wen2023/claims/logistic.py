@@ -116,3 +116,23 @@ def equation_19(as_printed: bool) -> Verdict:
         terms = terms * output_traces(model, params, data)
     curvature = loss.curvature(loss.target(data.y).astype(float), data.y)
     return equal(dense_trace(model, params, data, loss), np.mean(curvature * terms), 1e-6)
+
+
+@claim(
+    "wen2023/appendix-a.5/same-flattest",
+    "The flattest minimizers of both losses are the same: at every interpolator of ±γ_p, "
+    "Tr ∇²L^log = (p(1−p)/2) Tr ∇²L^mse, a factor that does not depend on θ.",
+    source="Appendix A.5, last sentence",
+    evidence="identity",
+)
+def same_flattest(half=0.5) -> Verdict:
+    """Both are sums over ‖∇f(x_i)‖², by Lemmas 4.1 and A.13, and by Theorem A.2 both losses have
+    the same minimizers. L^mse is that of the targets ±γ_p, not of the labels ±1."""
+    p, note = 0.2, "six architectures, p = .2, second differences of both losses"
+
+    def verdict(model, params, data) -> Verdict:
+        mse = dense_trace(model, params, ft.Dataset(data.x, _gamma(p) * data.y))
+        logistic = dense_trace(model, params, data, ft.Logistic(p))
+        return equal(logistic, half * p * (1 - p) * mse, 1e-6, note)
+
+    return worst(verdict(*case) for case in small_interpolators(ft.Logistic(p)))

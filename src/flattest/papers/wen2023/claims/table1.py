@@ -1,7 +1,8 @@
 """Table 1 and the headings of sections 4 and 5, by the runs of `flattest table1`.
 
 What 1-SAM finds is what Figures 1b, 4b, 2a and 6b show; what searches for a flattest network that
-does not generalize find is what `Challenge` keeps of them.
+does not generalize find is what `Challenge` keeps of them. One measurement is one row: the second
+cell of row 2 is the heading of section 4, the first cell of row 1 is Theorem 3.1's challenge.
 """
 
 import flattest as ft
@@ -49,15 +50,28 @@ def _error_at_least(found: Summary, error: float) -> Verdict:
     )
 
 
+def _near_the_bound(found: Summary) -> tuple[Verdict, Verdict]:
+    """The median over seeds within 30 %, which is what Figures 1b and 6b were expected to show; the
+    sharpness of single seeds fluctuates."""
+    ratio = found.column("sharpness").median / found.column("bound").median
+    note = "median trace over the lower bound"
+    return at_least(ratio, 0.7, 0.0, note), at_most(ratio, 1.3, 0.0, note)
+
+
 @figure(
     "wen2023/table-1/no-bias-algorithm",
-    "Without bias 1-SAM generalizes (✓).",
+    "Without bias 1-SAM generalizes (✓), at a trace within 30 % of the lower bound, which is not "
+    "known to be attained.",
     source="Table 1, row 1; Figure 1b",
     experiments=("table1/no-bias-algorithm",),
 )
+def no_bias_algorithm(found: Summary) -> Verdict:
+    return provided(_error_at_most(found, 0.01), _fitted(found), *_near_the_bound(found))
+
+
 @figure(
     "wen2023/table-1/sim-bn-algorithm",
-    "With Sim-BN 1-SAM generalizes (✓).",
+    "With Sim-BN 1-SAM generalizes (✓): width 500, n = 100 points drawn at d = 30, two seeds.",
     source="Table 1, row 3; Figure 2a",
     experiments=("wen2023/fig2a",),
 )
@@ -66,15 +80,10 @@ def generalizes(found: Summary) -> Verdict:
 
 
 @figure(
-    "wen2023/table-1/bias-algorithm",
-    "With bias 1-SAM reaches the least trace and does not generalize (✗).",
-    source="Table 1, row 2; Figure 4b",
-    experiments=("table1/bias-algorithm",),
-)
-@figure(
     "wen2023/section-4/heading-corrected",
-    "Both flattest generalizing and non-generalizing models exist, and SAM finds the latter.",
-    source="Heading of section 4, both versions",
+    "Both flattest generalizing and non-generalizing models exist, and SAM finds the latter: with "
+    "bias 1-SAM reaches the least trace and does not generalize (✗).",
+    source="Heading of section 4, both versions; Table 1, row 2; Figure 4b",
     experiments=("table1/bias-algorithm",),
     reading="as corrected",
 )
@@ -84,19 +93,25 @@ def fails_to_generalize(found: Summary) -> Verdict:
 
 @figure(
     "wen2023/table-1/sim-ln-algorithm",
-    "With Sim-LN 1-SAM generalizes almost perfectly (✓).",
+    "With Sim-LN 1-SAM generalizes almost perfectly (✓), at a trace within 30 % of the least.",
     source="Table 1, row 4; Figure 6b",
     experiments=("table1/sim-ln-algorithm",),
 )
+def sim_ln_algorithm(found: Summary) -> Verdict:
+    return provided(_error_at_most(found, 0.05), _fitted(found), *_near_the_bound(found))
+
+
 @figure(
     "wen2023/section-5/heading-corrected",
-    "Both flattest generalizing and non-generalizing models exist, and SAM finds the former.",
-    source="Heading of section 5, NeurIPS version",
-    experiments=("table1/sim-ln-algorithm",),
+    "Both flattest generalizing and non-generalizing models exist, and SAM finds the former: it "
+    "settles at the least trace with a test error of at most 10 %.",
+    source="Heading of section 5, NeurIPS version; Figure 6a with η/10 in its second half",
+    experiments=("sensitivity/sim-ln-cooled",),
     reading="as corrected",
 )
-def generalizes_almost_perfectly(found: Summary) -> Verdict:
-    return provided(_error_at_most(found, 0.05), _fitted(found))
+def section_5_corrected(found: Summary) -> Verdict:
+    """At the printed η the sharpness fluctuates by more than 5 % about its least value."""
+    return provided(_error_at_most(found, 0.1), _fitted(found), *_flattest(found))
 
 
 @figure(
@@ -114,11 +129,11 @@ def section_4_as_printed(found: Summary) -> Verdict:
     "wen2023/section-5/heading-as-printed",
     "Both flattest generalizing and non-generalizing models exist, and SAM finds the latter.",
     source="Heading of section 5, NeurIPS version",
-    experiments=("table1/sim-ln-algorithm",),
+    experiments=("sensitivity/sim-ln-cooled",),
     reading="as printed",
 )
 def section_5_as_printed(found: Summary) -> Verdict:
-    return assuming(_error_at_least(found, 0.15), _fitted(found))
+    return assuming(_error_at_least(found, 0.15), _fitted(found), *_flattest(found))
 
 
 def _challenged(found: Summary, error: float) -> Verdict:
@@ -135,16 +150,10 @@ def _challenged(found: Summary, error: float) -> Verdict:
 
 
 @figure(
-    "wen2023/theorem-3.1/challenge",
-    "No search from an interpolator that was taught wrong labels finds a flat network without bias "
-    "that generalizes badly.",
-    source="Theorem 3.1",
-    experiments=("table1/no-bias-challenge",),
-)
-@figure(
     "wen2023/table-1/no-bias-flattest",
-    "Without bias all flattest minimizers generalize (✓): no search finds one that does not.",
-    source="Table 1, row 1",
+    "Without bias all flattest minimizers generalize (✓): no search from an interpolator that was "
+    "taught wrong labels finds a flat network that does not.",
+    source="Table 1, row 1; Theorem 3.1",
     experiments=("table1/no-bias-challenge",),
 )
 def no_bias_flattest(found: Summary) -> Verdict:
@@ -153,14 +162,18 @@ def no_bias_flattest(found: Summary) -> Verdict:
 
 @figure(
     "wen2023/table-1/sim-bn-flattest",
-    "With Sim-BN under Condition 1 all near-flattest minimizers generalize (✓): no search finds "
-    "one that does not.",
+    "With Sim-BN under Condition 1 all near-flattest minimizers generalize (✓).",
     source="Table 1, row 3",
     experiments=("table1/sim-bn-challenge",),
+    expected="fails",
 )
 def sim_bn_flattest(found: Summary) -> Verdict:
-    near = at_most(found.column("sharpness").high, 8.01, 0.0, "largest sharpness; the infimum is 8")
-    return provided(_challenged(found, 0.0), near)
+    error, trace = found.column("test_error"), found.column("sharpness")
+    note = f"least zero-one error of spike networks, trace at most 8 + {trace.high - 8:.1e}"
+    return assuming(
+        at_most(error.low, 0.1, 0.0, note, seeds=found.seeds),
+        at_most(trace.high, 8.0, 1e-9, "largest sharpness; the infimum is 8"),
+    )
 
 
 def _memorizer_error(build, factor: float) -> Verdict:

@@ -1,0 +1,1 @@
+"""Question 1 for two-layer networks, as a convex program over activation patterns."""

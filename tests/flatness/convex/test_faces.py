@@ -1,0 +1,87 @@
+"""The decision by label-pure faces agrees with the cone program over all cells."""
+
+import numpy as np
+import pytest
+
+import flattest as ft
+from flattest.flatness.convex.faces import Face, dead_direction, decide_faces, pushable
+
+XOR = np.array([[1.0, 1], [1, -1], [-1, 1], [-1, -1]])
+
+
+def xor_neurons(d):
+    return np.hstack([XOR, np.zeros((4, d - 2))])
+
+
+def limit_trace(params, data):
+    """Tr ∇²L with units at kinks counted as inactive: that of the networks which approach it."""
+    h = data.x @ params["W1"].T
+    on = h > 1e-6
+    return 2 / data.n * ((h**2 * on).sum() + (data.x**2).sum(axis=1) @ on @ params["W2"] ** 2)
+
+
+@pytest.mark.parametrize(
+    ("d", "n", "seed"), [(3, 6, 0), (3, 8, 1), (4, 9, 0), (4, 12, 3), (4, 14, 5)]
+)
+def test_it_agrees_with_the_cone_program(d, n, seed):
+    data = ft.xor(n=n, d=d, seed=seed)
+    decided = decide_faces(ft.MLP(4), data, xor_neurons(d))
+    assert decided.bound == pytest.approx(ft.lower_bound(ft.MLP(4), data).value)
+    if decided.dead is not None:
+        assert (data.x @ decided.dead <= 1e-9).all()
+        return
+    least = ft.flattest_network(ft.MLP(4), data).least
+    reached = least <= decided.bound * (1 + 1e-8)
+    assert reached == (decided.outcome != "not approached")
+    assert decided.outcome != "open"
+
+
+@pytest.mark.slow
+def test_it_agrees_with_the_cone_program_on_many_draws():
+    for seed in range(30):
+        test_it_agrees_with_the_cone_program(4, 8 + seed % 6, seed + 10)
+
+
+def test_the_whole_square_has_the_four_neurons_only_and_they_stay_at_their_kinks():
+    data = ft.xor(n=4, d=2, seed=0, distinct=True)
+    decided = decide_faces(ft.MLP(4), data, XOR)
+    assert decided.outcome == "not approached"
+    assert ft.flattest_network(ft.MLP(4), data).least > 4 * np.sqrt(2) * (1 + 1e-3)
+
+
+def test_a_memorizer_without_bias_is_found_where_points_are_faces_of_their_own():
+    """Five points of a regular pentagon: w_i = x_i is positive on two neighbours, but faces of
+    single points exist for a triangle."""
+    angles = np.arange(3) * 2 * np.pi / 3
+    data = ft.Dataset(np.column_stack([np.cos(angles), np.sin(angles)]), [1.0, -1.0, 2.0])
+    decided = decide_faces(ft.MLP(3), data, np.zeros((0, 2)))
+    assert decided.outcome == "refuted"
+    model = ft.MLP(len(decided.params["W2"]))
+    f = ft.predict(model, decided.params, data.x, data.x)
+    np.testing.assert_allclose(f, data.y, atol=1e-7)
+    assert limit_trace(decided.params, data) == pytest.approx(decided.bound, rel=1e-7)
+    assert ft.flattest_network(model, data).least == pytest.approx(decided.bound)
+    known = decide_faces(ft.MLP(3), data, decided.params["W1"])
+    assert known.outcome in ("proven", "refuted")
+
+
+def test_directions_without_cost_are_found_exactly_where_a_half_space_is_free():
+    rng = np.random.default_rng(0)
+    Z = rng.normal(size=(12, 3))
+    assert dead_direction(np.abs(Z)) is not None
+    assert dead_direction(np.vstack([Z, -Z])) is None
+    assert dead_direction(np.eye(2, 3)) is not None
+
+
+def test_kinks_are_pushed_exactly_where_they_lie_in_an_open_half_space():
+    Z, S = np.array([[1.0, 0], [0, 1], [0, -1]]), np.array([True, False, False])
+    assert not pushable(Z, Face(np.array([1.0, 0]), S))
+    assert pushable(Z[:2], Face(np.array([1.0, 0]), S[:2]))
+
+
+def test_labels_0_and_other_activations_are_refused():
+    data = ft.Dataset(np.eye(2), [0.0, 1.0])
+    with pytest.raises(ft.FlattestError, match="labels other than 0"):
+        decide_faces(ft.MLP(2), data, np.eye(2))
+    with pytest.raises(ft.FlattestError, match="ReLU"):
+        decide_faces(ft.MLP(2, activation="leaky_relu"), ft.Dataset(np.eye(2), [1, 1]), np.eye(2))
