@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 import flattest as ft
+from flattest.experiments.registry import papers
 from flattest.lab.summary import read_summaries
 from flattest.ledger.figures import RESULTS
 from flattest.papers.wen2023.experiments import EXPERIMENTS as PANELS
@@ -17,6 +18,7 @@ from flattest.runs.provenance import git
 from flattest.studies.question2 import experiments
 from flattest.studies.question2.experiments import EXPERIMENTS, Limit
 from flattest.training.keys import digest
+from support.places import ROOT
 
 SOURCE = Path(str(experiments.__file__))
 BY_NAME = {experiment.name: experiment for experiment in EXPERIMENTS}
@@ -88,3 +90,11 @@ def test_the_ways_on_from_one_start_take_the_same_time():
         per_step = phase.lr * phase.rho**2 / 2 + (phase.lr * phase.label_noise) ** 2 / 2
         steps = phase.length(task.n) * phase.steps_per_epoch(task.n)
         assert steps * per_step == pytest.approx(task.time, rel=1e-3), way
+
+
+def test_the_page_quotes_the_errors_of_1_sam_as_it_is():
+    page = (ROOT / "docs" / "question2.md").read_text(encoding="utf-8")
+    for summary in read_summaries(papers()["wen2023"].folder / RESULTS):
+        if summary.experiment in {f"wen2023/fig{panel}" for panel in ("4b", "9b", "11b")}:
+            quoted = f"{summary.column('test_error').median:.3f} in {summary.figure.split()[1]}"
+            assert quoted.replace(" in 4b", " in Figure 4b") in page
