@@ -116,8 +116,10 @@ class Law(ft.Distribution, frozen=True):
 
 def setup():
     ft.register_activation("inside", lambda t: t * t / (1 + t * t))
+    x, y = Law(3).sample(np.random.default_rng(0), 24)
     return ft.Setup(
-        name="lab", distribution=Law(3), n=8, model=ft.MLP(4, activation="inside"),
+        name="lab", distribution=ft.Dataset(x, y, test=8), n=8,
+        model=ft.MLP(4, activation="inside"),
         algorithm=ft.gd(0.1, epochs=20), seeds=2, challenges=1, log=ft.Log(points=3),
         challenge=ft.Challenge(
             distribution=ft.Xor(4), n=8, model=ft.MLP(12, bias=True), wrong=2, steps=5
@@ -134,7 +136,7 @@ def lab(folder, text=LAB):
 
 def test_a_changed_constant_is_another_key_and_a_moved_file_the_same(tmp_path):
     first, moved = (key(lab(tmp_path / name).made()) for name in ("a", "b"))
-    changed = key(lab(tmp_path / "c", LAB.replace("FLIP = 0.0", "FLIP = 0.1")).made())
+    changed = key(lab(tmp_path / "c", LAB.replace("FLIP = 0.0", "FLIP = 0.5")).made())
     assert first == moved
     assert first != changed
 

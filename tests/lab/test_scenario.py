@@ -16,6 +16,7 @@ from flattest.lab.scenario import (
     judge,
     judge_challenges,
     judge_runs,
+    placed,
     reach,
     scenario,
 )
@@ -123,6 +124,15 @@ def test_the_scenarios_are_those_of_the_paper():
     assert scenario(refuted, judge_runs([good, good], 0.1)) == "Scenario III"
     assert scenario(refuted, judge_runs([good], 0.1)) == "undetermined"
     assert len(SCENARIOS) == 4
+
+
+def test_a_challenge_says_what_it_is_on_where_that_is_not_what_the_algorithm_ran_on():
+    own = Setup(name="a", distribution=ft.Xor(10), n=20, model=ft.MLP(30), algorithm=PHASES)
+    finding = judge_challenges([challenged(1.0, 1.0)], 0.1, LEAST)
+    assert placed(finding, own) == finding
+    other = ft.Challenge(distribution=ft.CompleteXor(8), n=28, model=ft.MLP(30))
+    sentence = placed(finding, msgspec.structs.replace(own, challenge=other)).sentence
+    assert "on CompleteXor data with d = 8, n = 28, width 30: not on the algorithm's" in sentence
 
 
 def test_the_interval_is_students_and_within_zero_and_one():

@@ -74,6 +74,10 @@ def test_committed_results_are_named_by_their_path_from_the_working_directory(mo
     assert (ROOT / file).is_file()
 
 
+def test_a_panel_that_shares_its_runs_rests_on_its_own_summary():
+    assert basis("wen2023/fig2b").summary.experiment == "wen2023/fig2b"
+
+
 def test_a_row_says_where_its_runs_were_read(store):
     entry = get("wen2023/table-1/no-bias-algorithm")
     committed_at = basis("table1/no-bias-algorithm").summary.commit[:7]

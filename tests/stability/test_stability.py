@@ -451,6 +451,19 @@ def test_lemma5_bounds_how_far_a_top_eigenvector_is_from_that_of_another_mode(se
             assert left <= lemma5_bound(values[-1], others[-1], C, p_max, 6) * (1 + 1e-12)
 
 
+def test_a_neuron_that_is_zero_toggles_on_every_sample_and_counts_for_each():
+    """w1 = b1 = 0: counted once, against (S64), Lemma 5 would fail on 100 inputs."""
+    n = 100
+    x = 1 + np.arange(n) / 1e4
+    network = UnivariateNetwork(np.zeros(1), np.zeros(1), np.ones(1), 0.0)
+    assert (toggles_per_sample(network, x) == n).all()
+    off, on = (tangent_features(network, x, np.full((n, 1), active)) for active in (False, True))
+    top, other = (np.linalg.norm(phi, 2) ** 2 / n for phi in (off, on))
+    q = np.linalg.svd(off)[0][:, 0]
+    left, C = np.linalg.norm(on @ (on.T @ q) / n - top * q), gradient_bound(network, x)
+    assert lemma5_bound(top, other, C, 1, n) < left <= lemma5_bound(top, other, C, n, n)
+
+
 def test_s75_is_the_square_of_the_positive_root():
     C, share, lr = 1.0, 0.1, 0.01
     alpha = 2 * np.sqrt(3 * share) * C

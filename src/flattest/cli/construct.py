@@ -9,7 +9,7 @@ Examples:
     flattest construct memorizer -o memorizer.safetensors
     flattest construct memorizer --depth 3 --width 500 --data mine.npz -o mine.safetensors
     flattest construct sim-bn-optimum --n 40 --d 6 -o optimum.safetensors
-    flattest construct sim-bn-spike --n 116 --d 30 --excess 1e-8 -o spike.safetensors
+    flattest construct sim-bn-spike --n 116 --d 30 --excess 5e-9 -o spike.safetensors
     flattest certify memorizer.safetensors     checks the file anew
 """
 

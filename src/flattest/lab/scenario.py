@@ -112,12 +112,12 @@ def answer(
         )
         for role, results in found.items()
     }
-    findings["challenge"] = _placed(findings["challenge"], setup)
+    findings["challenge"] = placed(findings["challenge"], setup)
     halves = findings["challenge"], findings["algorithm"]
     return Answer(setup.name, scenario(*halves), *halves, findings.get("baseline"))
 
 
-def _placed(finding: Finding, setup: Setup) -> Finding:
+def placed(finding: Finding, setup: Setup) -> Finding:
     """The finding of a challenge, with what it is on where the algorithm ran on something else."""
     c = setup.challenge
     if c is None or _is_own(setup):

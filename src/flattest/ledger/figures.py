@@ -46,12 +46,16 @@ def basis(name: str, store: Store | None = None) -> Basis:
     for variant in telling_variants(e):
         for summary in summarize([e], variant, store) if store else ():
             return Basis(summary)
-    for found in committed():
-        s = found.summary
-        # Panels that train the same network share their runs, whichever of them was summarized.
-        if experiments()[s.experiment].variant(s.variant).task == e.variant(s.variant).task:
-            return found
+    # Panels that train the same network share their runs; a panel's own summary has its verdicts.
+    same = [found for found in committed() if _trains(e, found.summary)]
+    for found in sorted(same, key=lambda found: found.summary.experiment != e.name):
+        return found
     raise NotRun(f"There are no runs of {name}: {how_to_run(name, 'full')} makes them.")
+
+
+def _trains(e: Experiment, s: Summary) -> bool:
+    """Whether the summary is of runs of the experiment's own task."""
+    return experiments()[s.experiment].variant(s.variant).task == e.variant(s.variant).task
 
 
 def telling_variants(e: Experiment) -> tuple[VariantName, ...]:

@@ -88,7 +88,7 @@ def _preloading(reference: Reference) -> Any:
         def setup(self, worker: Any) -> None:
             path = Path(worker.local_directory) / name
             path.write_text(text)
-            Reference(path, function).made()
+            Reference(path, function).keep()
 
     return Preload()
 

@@ -30,6 +30,9 @@ def imported(path: Path) -> ModuleType:
     return module
 
 
+_KEPT: list[Any] = []
+
+
 class Reference(NamedTuple):
     """A function in a user's file: what it makes, and so knows, every process makes for itself."""
 
@@ -41,8 +44,12 @@ class Reference(NamedTuple):
         """Python text that calls it in another process, whatever the file's name is."""
         return (
             "from pathlib import Path; from flattest.runs.user_file import Reference; "
-            f"Reference(Path({str(self.path.absolute())!a}), {self.function!a}).made()"
+            f"Reference(Path({str(self.path.absolute())!a}), {self.function!a}).keep()"
         )
+
+    def keep(self) -> None:
+        """Call it, and keep what it makes: a spec knows its arrays only while they are held."""
+        _KEPT.append(self.made())
 
     def made(self) -> Any:
         """What the function returns."""

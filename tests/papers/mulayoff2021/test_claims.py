@@ -3,11 +3,12 @@ from math import inf
 import msgspec
 import pytest
 
+from flattest.lab.summary import Spread
 from flattest.ledger.claim import get, ledger
 from flattest.ledger.figures import basis
 from flattest.ledger.verify import check
 from flattest.papers.mulayoff2021.claims import lemmas
-from flattest.papers.mulayoff2021.claims.figures import figure_1
+from flattest.papers.mulayoff2021.claims.figures import figure_1, section_5_centre
 from flattest.papers.mulayoff2021.experiments import FLATTER
 
 
@@ -38,3 +39,16 @@ def test_figure_1_speaks_of_every_seed_that_converged_and_most_do(ratios, holds)
     found = basis("mulayoff2021/figure1").summary
     flatter = msgspec.structs.replace(found.verdict(FLATTER), values=ratios)
     assert figure_1(msgspec.structs.replace(found, verdicts=(flatter,))).holds == holds
+
+
+@pytest.mark.parametrize(
+    ("centre", "share", "holds"), [(0.8, 0.5, True), (0.79, 0.9, False), (0.9, 0.49, False)]
+)
+def test_functions_are_smoother_at_the_centre_where_its_share_falls_too(centre, share, holds):
+    found = basis("mulayoff2021/sweep").summary
+    columns = {
+        "∫abs(f″) at the centre ↔ 2/η": Spread(1.0, centre, 1.0),
+        "its share at the centre ↔ 2/η": Spread(1.0, share, 1.0),
+    }
+    changed = msgspec.structs.replace(found, columns=found.columns | columns)
+    assert section_5_centre(changed).holds == holds

@@ -2,10 +2,12 @@ import dataclasses
 import importlib
 import itertools
 
+import msgspec
 import numpy as np
 import pytest
 
 import flattest as ft
+from flattest.evidence import Verdict
 from flattest.lab.summary import Spread, Summary
 from flattest.ledger import verify as verification
 from flattest.ledger.claim import get, ledger
@@ -17,6 +19,7 @@ from flattest.papers.wen2023.claims.rademacher import (
     cube_relu_rademacher,
     planar_relu_rademacher,
 )
+from flattest.papers.wen2023.experiments import DOMINATING, FALLING, RISING, degenerates_from
 from flattest.problem.distributions import hypercube
 
 
@@ -148,6 +151,55 @@ def test_sam_finds_the_former_of_section_5_only_at_the_least_trace(
 ):
     found_to_be(monkeypatch, error, 0.001, ratio)
     assert check(get("wen2023/section-5/heading-corrected")).status.startswith(status)
+
+
+def found_of(monkeypatch, **expected):
+    """Every experiment has these verdicts: the expectation and its value in all seeds."""
+    verdicts = tuple(
+        Verdict(e.quantity, value, e.threshold, e.side, values=(value, value))
+        for e, value in expected.values()
+    )
+    whole = msgspec.structs.replace(summary(0.0, 0.0, 1.0), verdicts=verdicts)
+    monkeypatch.setattr(verification, "basis", lambda name, store: Basis(whole, "a test"))
+
+
+@pytest.mark.parametrize(("share", "status"), [(0.8, "holds"), (0.81, "fails")])
+def test_the_sharpness_falls_where_it_ends_a_fifth_below_its_maximum(monkeypatch, share, status):
+    found_of(monkeypatch, falls=(FALLING, share))
+    assert check(get("wen2023/figure-1/sharpness-falls")).status == status
+
+
+@pytest.mark.parametrize(
+    ("epoch", "rise", "status"),
+    [(12_000, 0.005, "holds"), (12_001, 0.005, "fails"), (100, 0.0049, "fails")],
+)
+def test_generalization_degenerates_after_a_least_error_that_comes_early(
+    monkeypatch, epoch, rise, status
+):
+    found_of(monkeypatch, least=(degenerates_from(4_000), epoch), rises=(RISING, rise))
+    assert check(get("wen2023/figure-4/degenerates")).status == status
+
+
+@pytest.mark.parametrize(("ratio", "status"), [(7.52, "holds"), (7.51, "not reproduced")])
+def test_figure_2b_is_reproduced_from_the_printed_ratio_on(monkeypatch, ratio, status):
+    found_of(monkeypatch, ratio=(DOMINATING, ratio))
+    assert check(get("wen2023/figure-2b/columns")).status == status
+
+
+@pytest.mark.parametrize(
+    ("id", "error", "ratio", "status"),
+    [
+        ("section-2/label-noise", 0.05, 1.05, "holds"),
+        ("section-2/label-noise", 0.051, 1.0, "fails"),
+        ("section-2/label-noise", 0.0, 1.06, "fails"),
+        ("section-6/reaches-the-bound", 0.5, 1.09, "holds"),
+        ("section-6/reaches-the-bound", 0.0, 1.11, "fails"),
+        ("section-6/reaches-the-bound", 0.0, 0.89, "fails"),
+    ],
+)
+def test_flat_networks_are_near_the_least_trace(monkeypatch, id, error, ratio, status):
+    found_to_be(monkeypatch, error, 0.01, ratio)
+    assert check(get(f"wen2023/{id}")).status == status
 
 
 def test_searches_count_only_from_bad_starts_and_where_they_end_well(monkeypatch):

@@ -68,7 +68,7 @@ RISING = RisesAfterMinimum(series="test_error", by=0.005)
 
 
 def degenerates_from(epoch: int) -> LeastBy:
-    """A caption reads off a curve where the test error begins to rise: up to a factor of three."""
+    """A caption reads off a curve where the test error begins to rise: here by three times that."""
     return LeastBy(series="test_error", epoch=3 * epoch)
 
 
@@ -286,7 +286,7 @@ EXPERIMENTS = (
     panel(
         "early-fig4b",
         "Figure 4b, its first epochs",
-        "With bias, 1-SAM's test error is least around epoch 4000 and rises from there.",
+        "With bias, 1-SAM's test error is least within some thousand epochs and rises from there.",
         BIAS,
         (ft.sam(0.01, 0.05, epochs=20_000),),
         (degenerates_from(4_000), RISING),
@@ -423,8 +423,8 @@ EXPERIMENTS = (
     panel(
         "early-fig9b",
         "Figure 9b, its first epochs",
-        "With the logistic loss and bias, 1-SAM's test error is least around epoch 2000 and rises "
-        "from there.",
+        "With the logistic loss and bias, 1-SAM's test error is least within some thousand epochs "
+        "and rises from there.",
         BIAS,
         (ft.sam(0.1, 0.2, epochs=10_000),),
         (degenerates_from(2_000), RISING),

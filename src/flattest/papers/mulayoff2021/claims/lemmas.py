@@ -292,7 +292,7 @@ def lemma_5_corrected() -> Plan:
     in absolute value. So ‖(Φ̃ − Φ)u‖² ≤ 2C² Σ_i (Σ_j |u_j| a_ij)² ≤ 2C² p_max, as
     `toggles_per_sample` has it."""
     yield from families_with_knots_on_data(_largest_disagreement)
-    for n, width in ((4, 2), (8, 1)):
+    for n, width in ((3, 1), (4, 2)):
 
         def measured(z: np.ndarray, n: int = n) -> float:
             network, x = decoded(z, n)

@@ -221,7 +221,7 @@ def all_neurons(as_printed: bool) -> Verdict:
 
 def trace_share(params: Params, data: ft.Dataset) -> float:
     """Tr ∇²L/(‖W2‖² + ‖γ‖²) over the neurons that some training point activates."""
-    live = normalized(params["W1"], params["b1"], data).any(axis=0)
+    live = np.any(normalized(params["W1"], params["b1"], data), axis=0)
     live_squares = squares({name: params[name][live] for name in ("gamma", "W2")})
     return float(ft.trace(sim_bn(len(params["W2"])), params, data)) / live_squares
 

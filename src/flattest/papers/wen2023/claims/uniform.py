@@ -295,7 +295,7 @@ def lemma_a5() -> Plan:
     corrected="By Chernoff's bound Pr((1/n) Σ‖x_i‖² > 4σ²d) ≤ e^{−nd(1 − log(2)/2)}, at most δ/2 "
     "for n ≥ 2 log(2/δ)/d.",
     source="Lemma A.5, proof, upper bound",
-    evidence="identity",
+    evidence="proof",
 )
 def chebyshev(as_printed: bool, half=0.5) -> Verdict:
     """The upper bound of (6) for tiny δ.
