@@ -183,3 +183,18 @@ def test_a_sweep_is_read_as_a_table(tmp_path):
     found = ft.sweep(setup(), "n=4,8", "epochs=2,20", seeds=1, store=tmp_path / "store")
     assert "test error over n (across) and epochs (up)" in repr(found)
     assert len(msgspec.json.decode(found.json())["error"]) == 2
+
+
+def test_a_setup_with_a_flow_is_trained_in_float64_and_others_as_before():
+    settings = {
+        "name": "flowing",
+        "distribution": ft.Xor(8),
+        "n": 6,
+        "model": ft.MLP(20, bias=True),
+    }
+    flowing = ft.Setup(**settings, algorithm=(ft.gd(0.05, epochs=9), ft.flow(0.1)))
+    assert flowing.training(flowing.algorithm).dtype == "float64"
+    stepping = ft.Setup(**settings, algorithm=ft.gd(0.05, epochs=9))
+    assert stepping.training(stepping.algorithm).dtype == "float32"
+    alone = ft.Setup(**settings, algorithm=ft.flow(0.1))
+    assert alone.algorithm == (ft.flow(0.1),)

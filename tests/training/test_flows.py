@@ -50,6 +50,14 @@ def test_the_flow_ends_at_the_flattest_interpolator_with_a_certificate():
     assert run.params["u"] == pytest.approx(1, abs=1e-6)
 
 
+def test_a_flow_that_stalls_is_a_recorded_result():
+    flow = ft.flow(1.0, tolerance=1e-300)
+    run = ft.train(HYPERBOLA, ONE_POINT, flow, dtype="float64", log=ft.Log(points=2))
+    assert run.status == "stagnated"
+    assert run.sentence == "The flow stalled at time 0: no step was small enough."
+    assert run["time"][-1] == 0
+
+
 def error_of(steps, time=0.25):
     """Of so many equal steps on the hyperbola."""
     problem, state = start_of(HYPERBOLA, ONE_POINT)

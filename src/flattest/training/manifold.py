@@ -21,7 +21,7 @@ from jax.flatten_util import ravel_pytree
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from flattest.errors import FlattestError
-from flattest.problem.activations import Activation, activation
+from flattest.problem.activations import Activation
 from flattest.problem.losses import INTERPOLATION
 from flattest.problem.models import MLP, Model, Params
 from flattest.training.flows import Flow
@@ -127,9 +127,10 @@ def manifold(problem: Problem, phase: Flow) -> Manifold:
     model, data = problem.model, problem.data
     target = np.asarray(problem.loss.target(data.y), np.float64)
     weight = np.asarray(problem.loss.curvature(target, data.y), np.float64) / data.n
+    seen = smoothed(model, phase)
     if isinstance(model, MLP) and model.depth == 2 and model.norm is None:
-        return _two_layers(model, data.x, target, weight, _seen(model, phase))
-    return _dense(model, data.x, target, weight, smoothed(model, phase))
+        return _two_layers(model, data.x, target, weight, seen)
+    return _dense(model, data.x, target, weight, seen)
 
 
 def smoothed(model: Model, phase: Flow) -> Model:
@@ -141,10 +142,6 @@ def smoothed(model: Model, phase: Flow) -> Model:
             "A flow sees the kinks of MLPs with σ = relu only; use kinks='unseen' for this network."
         )
     return msgspec.structs.replace(model, activation=f"softplus:{phase.width!r}")
-
-
-def _seen(model: MLP, phase: Flow) -> Activation:
-    return activation(smoothed(model, phase).activation)  # type: ignore[attr-defined]
 
 
 @dataclass(eq=False)
@@ -238,12 +235,11 @@ class TwoLayers(Point):
         return np.concatenate(parts if self.offset else parts[:2])
 
 
-def _two_layers(model: MLP, x, target, weight, seen: Activation) -> Manifold:
+def _two_layers(model: MLP, x, target, weight, seen: Any) -> Manifold:
     inputs = np.column_stack([x, np.ones(len(x))]) if model.bias else np.asarray(x, np.float64)
-    settings = inputs, inputs @ inputs.T, weight, model.sigma, seen, model.output_bias
-    if seen.name == model.sigma.name:
-        settings = *settings[:4], model.sigma, model.output_bias
-    d, m = x.shape[1], model.width
+    sigma, d = model.sigma, x.shape[1]
+    smooth = sigma if seen is model else seen.sigma
+    settings = inputs, inputs @ inputs.T, weight, sigma, smooth, model.output_bias
 
     def flat(params: Params) -> np.ndarray:
         first = np.column_stack([params["W1"], params["b1"]]) if model.bias else params["W1"]
@@ -253,7 +249,6 @@ def _two_layers(model: MLP, x, target, weight, seen: Activation) -> Manifold:
     def named(theta: np.ndarray) -> Params:
         point = TwoLayers(theta, *settings)
         found = {"W1": point.W[:, :d], "b1": point.W[:, -1], "W2": point.a, "b_out": theta[-1]}
-        assert len(point.a) == m
         return {name: np.array(found[name], order="C") for name in model.shapes(d)}
 
     return Manifold(lambda theta: TwoLayers(theta, *settings), target, flat, named)

@@ -1,0 +1,100 @@
+"""Question 2: its panels differ from wen2023's in one thing, and its predictions came first."""
+
+import json
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import flattest as ft
+from flattest.experiments.registry import papers
+from flattest.lab.summary import read_summaries
+from flattest.ledger.figures import RESULTS
+from flattest.papers.wen2023.experiments import EXPERIMENTS as PANELS
+from flattest.runs.provenance import git
+from flattest.studies.question2 import experiments
+from flattest.studies.question2.experiments import EXPERIMENTS, Limit
+from flattest.training.keys import digest
+from support.places import ROOT
+
+SOURCE = Path(str(experiments.__file__))
+BY_NAME = {experiment.name: experiment for experiment in EXPERIMENTS}
+SUMMARIES = read_summaries(SOURCE.with_name(RESULTS))
+
+
+@pytest.mark.parametrize(
+    ("name", "panel"), [("bias", "4b"), ("logistic", "9b"), ("three-layers", "11b")]
+)
+def test_the_intervention_keeps_the_pattern_and_changes_nothing_else(name, panel):
+    (theirs,) = (e for e in PANELS if e.name == f"wen2023/fig{panel}")
+    for variant in ("quick", "full"):
+        task = BY_NAME[f"question2/kept-{name}"].variant(variant).task
+        assert {phase.pattern for phase in task.phases} == {"kept"}
+        freed = tuple(msgspec.structs.replace(phase, pattern="free") for phase in task.phases)
+        assert msgspec.structs.replace(task, phases=freed) == theirs.variant(variant).task
+
+
+# The experiments of an earlier text, in a process of their own: a task's tag may stand only once.
+READ = """
+import json, sys
+from flattest.training.keys import digest
+found = {"__name__": "then"}
+exec(compile(sys.stdin.read(), "then", "exec"), found)
+print(json.dumps({e.name: digest(e.full) for e in found["EXPERIMENTS"]}))
+"""
+
+
+@cache
+def predicted_at(commit):
+    """What was to be run at full scale and what was to come out, hashed, as the commit had it."""
+    text = git(SOURCE, "show", f"{commit}:./{SOURCE.name}")
+    if text is None:
+        pytest.skip("the history is not at hand")
+    done = subprocess.run([sys.executable, "-c", READ], input=text, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("summary", SUMMARIES, ids=lambda summary: summary.experiment)
+def test_what_is_expected_was_committed_before_the_runs_were_made(summary):
+    assert "+" not in summary.commit, "the runs were made from a tree with changes"
+    full = BY_NAME[summary.experiment].full
+    assert predicted_at(summary.commit)[summary.experiment] == digest(full)
+
+
+def test_a_prediction_that_was_changed_afterwards_is_told_apart():
+    summary = SUMMARIES[0]
+    full = BY_NAME[summary.experiment].full
+    bolder = msgspec.structs.replace(full, expectations=full.expectations[:1])
+    assert predicted_at(summary.commit)[summary.experiment] != digest(bolder)
+
+
+def test_what_is_predicted_is_what_is_assessed():
+    for summary in SUMMARIES:
+        expected = {e.quantity for e in BY_NAME[summary.experiment].full.expectations}
+        assert {verdict.statement for verdict in summary.verdicts} <= expected
+
+
+def test_the_ways_on_from_one_start_take_the_same_time():
+    for way, phase in experiments._onwards(4.0).items():
+        if isinstance(phase, ft.Flow):
+            assert phase.time == 4.0
+            continue
+        per_step = phase.lr * phase.rho**2 / 2 + (phase.lr * phase.label_noise) ** 2 / 2
+        assert phase.length(100) * 100 * per_step == pytest.approx(4.0), way
+    task = Limit()
+    for way, phase in task._phases(0.05).items():
+        per_step = phase.lr * phase.rho**2 / 2 + (phase.lr * phase.label_noise) ** 2 / 2
+        steps = phase.length(task.n) * phase.steps_per_epoch(task.n)
+        assert steps * per_step == pytest.approx(task.time, rel=1e-3), way
+
+
+def test_the_page_quotes_the_errors_of_1_sam_as_it_is():
+    page = (ROOT / "docs" / "question2.md").read_text(encoding="utf-8")
+    for summary in read_summaries(papers()["wen2023"].folder / RESULTS):
+        if summary.experiment in {f"wen2023/fig{panel}" for panel in ("4b", "9b", "11b")}:
+            quoted = f"{summary.column('test_error').median:.3f} in {summary.figure.split()[1]}"
+            assert quoted.replace(" in 4b", " in Figure 4b") in page
