@@ -50,6 +50,8 @@ $(VENV)/test: pyproject.toml | $(BIN)/python
 	$(PIP) --editable '.[test]'
 	touch $@ $(VENV)/flattest
 
+# The CPU build comes first: it satisfies the package's range, which alone would take the newest build with CUDA.
 $(VENV)/extras: pyproject.toml | $(BIN)/python
+	$(PIP) torch==2.13.0
 	$(PIP) --editable '.[test,peers,browser]'
 	touch $@ $(VENV)/test $(VENV)/flattest
