@@ -11,7 +11,7 @@ from flattest.training import flow_engine, flow_walls
 from flattest.training.manifold import norm
 from flattest.training.state import Problem, State
 
-# Neuron 1 serves point 1 and its pre-activation at point 2 rises from −0.1; neuron 2 serves point 2.
+# Neuron 1 serves point 1, its pre-activation at point 2 rises from −0.1; neuron 2 serves point 2.
 X = np.array([[1.0, 0.0], [0.6, 0.8]])
 PAIR = ft.Dataset(X, np.array([2.0, 1.0]))
 TWO = ft.MLP(2)

@@ -236,8 +236,8 @@ def test_bad_starts_are_refused_in_a_sentence():
     smooth = ft.MLP(20, activation="gelu")
     with pytest.raises(FlattestError, match="sees the kinks of MLPs with σ = relu only"):
         ft.train(smooth, data, ft.flow(1.0, kinks="seen"), dtype="float64")
+    deep = ft.MLP(20, depth=3)
     with pytest.raises(FlattestError, match="Walls are for two layers without a norm"):
-        deep = ft.MLP(20, depth=3)
         ft.train(deep, data, ft.flow(1.0, kinks="walls"), dtype="float64")
 
 

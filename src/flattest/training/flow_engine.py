@@ -36,6 +36,7 @@ _DEPENDENT = (
 
 # Of every step that crosses kinks: when it ended, how many it crossed, and what S rose by.
 CROSSINGS = ("crossing_time", "crossing_count", "crossing_jump")
+Row = tuple[float, float, float]
 
 # What a flow logs, before its first step.
 NOTHING_YET = {
@@ -116,9 +117,10 @@ def advance(problem: Problem, phase: Flow, state: State, epochs: int) -> State:
 
 def _epoch(
     where: Manifold, phase: Flow, point: Point, tally: dict[str, float]
-) -> tuple[Point, dict[str, float], list[tuple[float, ...]], Halt | None]:
+) -> tuple[Point, dict[str, float], list[Row], Halt | None]:
     """One epoch of the flow, what was counted, its crossings, and why it ended, if it did."""
-    length, crossed = phase.time / phase.epochs, []
+    length = phase.time / phase.epochs
+    crossed: list[Row] = []
     for step in steps(where, phase, point, length):
         if step is None:
             return point, tally, crossed, "stalled"
@@ -131,9 +133,7 @@ def _epoch(
     return point, tally, crossed, None
 
 
-def _with_rows(
-    events: Mapping[str, np.ndarray], crossed: list[tuple[float, ...]]
-) -> dict[str, np.ndarray]:
+def _with_rows(events: Mapping[str, np.ndarray], crossed: list[Row]) -> dict[str, np.ndarray]:
     columns = np.array(crossed).reshape(-1, len(CROSSINGS)).T
     return {
         name: np.concatenate([events.get(name, np.zeros(0)), column])

@@ -28,6 +28,7 @@ from flattest.training.manifold import (
     NOWHERE,
     Attempt,
     Manifold,
+    Point,
     RankDeficient,
     TwoLayers,
     norm,
@@ -281,8 +282,9 @@ def landed(target: np.ndarray, ahead: InPattern, walls: Walls) -> InPattern | No
         mask |= raised
 
 
-def step(where: Manifold, point: InPattern, h: float, allowed: float) -> Attempt:
+def step(where: Manifold, point: Point, h: float, allowed: float) -> Attempt:
     """A step of length h at most, cut at its first event."""
+    point = cast(InPattern, point)
     try:
         trial = attempt(point, h)
         share = trial.error / allowed
