@@ -4,6 +4,7 @@ import io
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -14,11 +15,13 @@ from threadpoolctl import threadpool_limits
 
 from flattest.errors import FlattestError
 from flattest.experiments.expectations import AtMost, RatioAtLeast
+from flattest.experiments.experiment import Experiment, Variant
+from flattest.experiments.registry import experiment
 from flattest.files import StoreError
 from flattest.runs import plan as plan_module, results as results_module
 from flattest.runs.cluster import connected
 from flattest.runs.plan import plan
-from flattest.runs.progress import Board
+from flattest.runs.progress import Board, Remaining
 from flattest.runs.results import assess, results
 from flattest.runs.run import run_experiments
 from flattest.runs.store import Store
@@ -209,6 +212,34 @@ def test_bars_show_runs_at_work_and_vanish(store):
     assert [(bar.description, bar.completed) for bar in bars.tasks] == [("1 runs", 1.0)]
 
 
+def test_a_bar_says_that_it_compiles_and_estimates_only_what_it_has_seen(store):
+    now = [0.0]
+    bars, left = Progress(console=Console(file=io.StringIO())), Remaining(lambda: now[0])
+    bar = bars.add_task("training", total=1.0, begins="compiling")
+
+    def after(seconds, share):
+        now[0] = seconds
+        bars.update(bar, completed=share)
+        return left.render(bars.tasks[0]).plain
+
+    assert after(15, 0.0) == "compiling"
+    assert after(20, 0.001) == ""  # 20 s for a thousandth: five hours, were it not the compiler's
+    assert after(22, 0.2) == ""
+    assert after(24, 0.401) == "0:00:06 left"
+    assert after(30, 1.0) == ""
+
+
+def test_a_bar_knows_what_its_run_begins_with(store):
+    task = experiment("fig4b").quick.task
+    e = Experiment(name="t/t", figure="", statement="", quick=Variant(task), full=Variant(task))
+    (job, *_) = plan([e], "quick", store)
+    bars = Progress(console=Console(file=io.StringIO()))
+    board = Board(store, {job.key: job}, bars)
+    with store.lease(job.key):
+        board.look()
+    assert bars.tasks[1].fields["begins"] == "compiling"
+
+
 def test_a_full_disk_stops_everything_with_its_sentence(store, monkeypatch):
     def full(*_):
         raise StoreError("Cannot write: No space left on device.")
@@ -260,6 +291,18 @@ def test_a_scheduler_that_exists_is_used(store):
         (assessment,) = run_experiments([e], "quick", store, scheduler=cluster.scheduler_address)
     assert assessment.met
     assert [run.status for run in assessment.runs] == ["finished"] * 3
+
+
+def test_a_scheduler_without_workers_is_said_to_be_waited_for(store, capsys):
+    e = experiment_of("t/square", Square(), 1, AtMost(series="square", value=9))
+    quiet = {"processes": False, "dashboard_address": "127.0.0.1:0", "protocol": "tcp"}
+    with LocalCluster(n_workers=0, threads_per_worker=1, **quiet) as cluster:
+        address = cluster.scheduler_address
+        threading.Timer(0.5, lambda: cluster.scale(1)).start()
+        (assessment,) = run_experiments([e], "quick", store, scheduler=address)
+    assert assessment.met
+    said = capsys.readouterr().err
+    assert f"The scheduler at {address} has no workers: the runs wait for one" in said
 
 
 def test_a_killed_runner_resumes_where_it_was(tmp_path):

@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,12 @@ def cluster(workers: int, scheduler: str | None, preload: Reference | None = Non
         stack.enter_context(dask.config.set(quiet))
         if scheduler is not None:
             client = stack.enter_context(connected(scheduler))
+            if not client.scheduler_info()["workers"]:
+                print(
+                    f"The scheduler at {scheduler} has no workers: the runs wait for one, "
+                    f"which `dask worker {scheduler}` starts.",
+                    file=sys.stderr,
+                )
             if preload is not None:
                 client.register_plugin(_preloading(preload))
             yield client
