@@ -295,22 +295,33 @@ def test_a_cluster_without_workers_is_one_sentence_and_what_is_done_is_kept(stor
     assert [run.status for run in store.runs()] == ["finished", "pending"]
 
 
+CLUSTER = """
+from distributed import LocalCluster
+if __name__ == "__main__":
+    options = {"n_workers": 1, "threads_per_worker": 1, "processes": False, "protocol": "tcp"}
+    cluster = LocalCluster(dashboard_address="127.0.0.1:0", **options)
+    print(cluster.scheduler_address, flush=True)
+    input()
+"""
+
+
 @pytest.mark.slow
-def test_a_scheduler_that_goes_away_is_one_sentence_and_calling_again_goes_on(tmp_path, store):
+def test_a_scheduler_that_is_killed_is_one_sentence_and_calling_again_goes_on(tmp_path, store):
     e = walk(tmp_path, waits=5)
-    cluster = LocalCluster(n_workers=1, threads_per_worker=1, processes=False, **QUIET)
-    closing = threading.Thread(target=lambda: (wait_for(at_step_5), cluster.close()))
+    command = [sys.executable, "-c", CLUSTER]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, env=ENVIRONMENT, text=True, **pipes) as process:
 
-    def at_step_5():
-        return any(run.step == 5 for run in store.runs())
+        def kill():
+            wait_for(lambda: any(run.step == 5 for run in store.runs()))
+            process.kill()
 
-    closing.start()
-    with pytest.raises(
-        FlattestError, match="scheduler at tcp://127.0.0.1:.* is gone. What is done"
-    ):
-        run_experiments([e], "quick", store, scheduler=cluster.scheduler_address)
+        address, killer = process.stdout.readline().strip(), threading.Thread(target=kill)
+        killer.start()
+        with pytest.raises(FlattestError, match=f"The Dask scheduler at {address} is gone. What"):
+            run_experiments([e], "quick", store, scheduler=address)
+        killer.join()
     (tmp_path / "open").touch()
-    closing.join()
     run_experiments([e], "quick", store, workers=1)
     assert_each_step_was_taken_once_with_the_same_result(tmp_path, e)
 
