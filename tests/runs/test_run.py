@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -49,6 +50,7 @@ from support.tasks import (
 QUIET = {"dashboard_address": "127.0.0.1:0", "protocol": "tcp"}
 RUN = """
 import sys
+import threading
 from support.tasks import Walk, experiment_of
 from flattest.runs.run import run_experiments
 from flattest.runs.store import Store
