@@ -20,7 +20,6 @@ from support.modules import (
 )
 
 
-
 def measured(module, x, y, loss):
     """A measurement, checked against the dense Hessian; the rescaled module keeps the outputs."""
     found = ft.torch.measure(module, (x, y), loss)
@@ -459,9 +458,7 @@ def test_a_tuple_is_refused_with_a_hint_that_works():
     module, x, y = double_case(TwoOutputs())
     with pytest.raises(FlattestError, match=r"returns tuple.*forward=lambda module, x: module"):
         ft.torch.measure(module, (x, y))
-    found = ft.torch.measure(
-        module, (x, y), nn.MSELoss(), forward=lambda module, x: module(x)[0]
-    )
+    found = ft.torch.measure(module, (x, y), nn.MSELoss(), forward=lambda module, x: module(x)[0])
     H = dense_hessian(module.net, x, y, nn.MSELoss())
     assert found.trace == pytest.approx(np.trace(H), rel=1e-9)
     assert found.least < found.trace
