@@ -145,6 +145,7 @@ from flattest.problem.distributions import (
 )
 from flattest.problem.losses import (
     MSE as MSE,
+    CrossEntropy as CrossEntropy,
     HalfMSE as HalfMSE,
     Logistic as Logistic,
     loss as loss,
@@ -152,6 +153,7 @@ from flattest.problem.losses import (
 )
 from flattest.problem.models import (
     MLP as MLP,
+    DeepMLP as DeepMLP,
     FunctionModel as FunctionModel,
     Init as Init,
     Model as Model,

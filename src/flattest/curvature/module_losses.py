@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from flattest.curvature.inputs import is_named
+from flattest.curvature.inputs import is_named, takes_classes
 from flattest.errors import FlattestError
 from flattest.problem.losses import Logistic, loss as flattest_loss
 
@@ -38,8 +38,9 @@ def mean_loss(loss) -> MeanLoss:
     outputs and targets that is the mean of per-sample losses, such as PyTorch's."""
     if is_named(loss):
         return _of_flattest(flattest_loss(loss))
-    if loss == "cross_entropy":
-        return _cross_entropy(nn.CrossEntropyLoss())
+    if takes_classes(loss):
+        smoothing = flattest_loss(loss).smoothing
+        return _cross_entropy(nn.CrossEntropyLoss(label_smoothing=smoothing))
     if isinstance(loss, nn.MSELoss | nn.CrossEntropyLoss) and loss.reduction != "mean":
         raise FlattestError(
             f"{type(loss).__name__}(reduction={loss.reduction!r}) is not the mean of its samples' "

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import jax.numpy as jnp
 import numpy as np
 
-from flattest.errors import FlattestError
+from flattest.errors import FlattestError, first_line
 from flattest.problem.data import Dataset, require_dataset
-from flattest.problem.losses import Logistic, Loss
+from flattest.problem.losses import MSE, HalfMSE, Loss, check_outputs
 from flattest.problem.models import MLP, Model, Params
 from flattest.training.algorithms import Phase
 from flattest.training.flows import Flow
@@ -39,8 +39,11 @@ def checked_phases(
         if not isinstance(phase, Phase | Flow):
             raise FlattestError(f"A phase is made by gd, sgd, sam or flow; {phase!r} is not one.")
         phase.check(data.n)
-        if isinstance(phase, Phase) and phase.label_noise > 0 and isinstance(loss, Logistic):
-            raise FlattestError("Label noise y ± σ is defined for the squared losses only.")
+        squared = isinstance(loss, MSE | HalfMSE) and data.y.ndim == 1
+        if isinstance(phase, Phase) and phase.label_noise > 0 and not squared:
+            raise FlattestError(
+                "Label noise y ± σ is defined for the squared losses and one output only."
+            )
     return phases
 
 
@@ -58,7 +61,7 @@ def check_patterns(model: Model, phases: Sequence[Phase | Flow]) -> None:
 
 
 def check_params(
-    model: Model, params: Params, data: Dataset, phases: Sequence[Phase | Flow]
+    model: Model, params: Params, data: Dataset, loss: Loss, phases: Sequence[Phase | Flow]
 ) -> None:
     """Raises unless the network can be evaluated on the data from finite parameters."""
     if isinstance(model, MLP):
@@ -70,14 +73,13 @@ def check_params(
     if projects and "W1" not in params:
         raise FlattestError("The projection needs a first layer named W1 (and b1).")
     if isinstance(model, MLP):
+        check_outputs(loss, (data.n,), data.y)
         return
     try:
         f = model.apply({k: jnp.asarray(v) for k, v in params.items()}, data.x, data.x)
     except (TypeError, ValueError) as error:
         raise FlattestError(
-            f"The model cannot be applied to {data.d} inputs with these parameters: {error}"
+            f"The model cannot be applied to {data.d} inputs with these parameters: "
+            f"{first_line(error)}"
         ) from error
-    if np.shape(f) != (data.n,):
-        raise FlattestError(
-            f"The model must give one output per point, shape ({data.n},), not {np.shape(f)}."
-        )
+    check_outputs(loss, np.shape(f), data.y)

@@ -12,7 +12,7 @@ from jax import lax
 from flattest.curvature.sharpness import trace
 from flattest.flatness.bounds import known_lower_bound
 from flattest.problem.data import Dataset, Population
-from flattest.problem.losses import Loss, zero_one_error
+from flattest.problem.losses import Loss, per_sample, zero_one_error
 from flattest.problem.models import MLP, Model, Params
 from flattest.problem.randomness import generator
 
@@ -48,7 +48,7 @@ class Metrics:
         return point
 
     def mean_loss(self, f: np.ndarray, y: np.ndarray) -> float:
-        return float(np.mean(self.loss.value(f, y)))
+        return float(np.mean(per_sample(self.loss, f, y)))
 
     @cached_property
     def least_loss(self) -> float:
@@ -57,9 +57,10 @@ class Metrics:
 
     @cached_property
     def constant_loss(self) -> float:
-        """The training loss of the best constant output (its mean target, exact for squares)."""
-        target = np.clip(self.loss.target(self.data.y), -1e3, 1e3)
-        return self.mean_loss(np.full(self.data.n, np.mean(target)), self.data.y)
+        """The training loss of the best constant output."""
+        constant = np.asarray(self.loss.constant(self.data.y))
+        shape = self.data.n, *constant.shape
+        return self.mean_loss(np.broadcast_to(constant, shape), self.data.y)
 
     @cached_property
     def bound(self) -> float:
@@ -166,7 +167,7 @@ def _loss_and_gradient(model: Model, loss: Loss, params: Params, x, y):
 
     def mean_loss(params):
         f = model.apply(params, x, x)
-        return jnp.mean(loss.value(f, y)), f
+        return jnp.mean(per_sample(loss, f, y)), f
 
     return jax.value_and_grad(mean_loss, has_aux=True)(params)
 

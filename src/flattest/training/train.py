@@ -65,7 +65,7 @@ def train(
     phases = checks.checked_phases(phases, data, loss)
     checks.check_patterns(model, phases)
     params = model.init(data.d, seed) if params is None else params
-    checks.check_params(model, params, data, phases)
+    checks.check_params(model, params, data, loss, phases)
     tally = NOTHING_YET if checks.flows(phases, dtype) else {}
     values = {key: np.array(value, dtype, order="C") for key, value in params.items()}
     start = State(values, tally=tally)
