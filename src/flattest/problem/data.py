@@ -97,9 +97,11 @@ class Dataset:
 def _examples(x_name: str, x: Any, y_name: str, y: Any) -> tuple[np.ndarray, np.ndarray]:
     """Copies that cannot be written, checked: x as rows."""
     x, y = finite_array(x_name, x).copy(), finite_array(y_name, y).copy()
-    if x.ndim < 2 or y.ndim not in (1, 2) or len(x) != len(y):
+    rows = y.ndim == 1 or (y.ndim == 2 and y.shape[1] > 1)
+    if x.ndim < 2 or not rows or len(x) != len(y):
         raise FlattestError(
-            f"{x_name} must be (n, d) and {y_name} (n,) or (n, k), not {x.shape} and {y.shape}."
+            f"{x_name} must be (n, d) and {y_name} (n,), or (n, k) for k > 1 outputs, not "
+            f"{x.shape} and {y.shape}."
         )
     if x.size == 0:
         raise FlattestError("The dataset is empty; it needs at least one point and one input.")

@@ -12,6 +12,7 @@ from jax import lax
 from flattest.curvature.sharpness import trace
 from flattest.flatness.bounds import known_lower_bound
 from flattest.problem.data import Dataset, Population
+from flattest.problem.libraries import torch_model
 from flattest.problem.losses import Loss, per_sample, zero_one_error
 from flattest.problem.models import MLP, Model, Params
 from flattest.problem.randomness import generator
@@ -47,6 +48,20 @@ class Metrics:
                 point |= METRICS[name](self, exact)
         return point
 
+    def loss_and_gradient(self, params: Params):
+        """(L(θ), f_θ on the training set) and ∇L(θ)."""
+        if (model := torch_model(self.model)) is not None:
+            from flattest.training.module_engine import loss_and_gradient  # brings PyTorch along
+
+            return loss_and_gradient(model, self.loss, params, self.data)
+        return _loss_and_gradient(self.model, self.loss, params, self.data.x, self.data.y)
+
+    def outputs(self, params: Params, x: np.ndarray) -> np.ndarray:
+        """f_θ on the rows of x."""
+        if (model := torch_model(self.model)) is not None:
+            return model.apply(params, x)
+        return np.asarray(_outputs(self.model, params, x, self.data.x))
+
     def mean_loss(self, f: np.ndarray, y: np.ndarray) -> float:
         return float(np.mean(per_sample(self.loss, f, y)))
 
@@ -72,8 +87,8 @@ class Metrics:
 
 
 def _training(metrics: Metrics, params: Params) -> Point:
-    x, y = metrics.data.x, metrics.data.y
-    (value, f), g = _loss_and_gradient(metrics.model, metrics.loss, params, x, y)
+    y = metrics.data.y
+    (value, f), g = metrics.loss_and_gradient(params)
     return {
         "train_loss": float(value),
         "train_error": zero_one_error(f, y),
@@ -92,7 +107,7 @@ def _test(metrics: Metrics, params: Params) -> Point:
     points = metrics.population
     if points is None:
         return {"test_loss": float("nan"), "test_error": float("nan")}
-    f = np.asarray(_outputs(metrics.model, params, points.x, metrics.data.x))
+    f = metrics.outputs(params, points.x)
     return {
         "test_loss": metrics.mean_loss(f, points.y),
         "test_error": zero_one_error(f, points.y),
