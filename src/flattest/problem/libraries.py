@@ -87,7 +87,8 @@ class NnxModel:
     def _split(self, d: int, seed: int) -> tuple[Any, Any]:
         from flax import nnx
 
-        graph, state, rest = nnx.split(self.make(d, nnx.Rngs(seed)), nnx.Param, ...)
+        graph, *states = nnx.split(self.make(d, nnx.Rngs(seed)), nnx.Param, ...)
+        state, rest = states
         _require_only_parameters({str(path[-1]) for path, _ in nnx.to_flat_state(rest)})
         return graph, state
 

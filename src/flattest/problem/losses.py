@@ -152,6 +152,13 @@ class CrossEntropy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=
             return -right
         return -(1 - self.smoothing) * right - self.smoothing * logs.mean(-1)
 
+    def slope(self, f, y):
+        """For one output only, as the curvature; this loss has several."""
+        raise self._one_output_only
+
+    def curvature(self, f, y):
+        raise self._one_output_only
+
     def target(self, y):
         """Outputs (n, k) that minimize ℓ, γ at the class; without smoothing infinite."""
         if not self.smoothing:
@@ -188,6 +195,12 @@ class CrossEntropy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=
             )
 
     @property
+    def _one_output_only(self) -> FlattestError:
+        return FlattestError(
+            "This is for networks with one output; the cross-entropy has one output per class."
+        )
+
+    @property
     def _k(self) -> int:
         assert self.classes is not None  # smoothing asks for it
         return self.classes
@@ -217,7 +230,7 @@ def check_outputs(ell: Loss, f_shape: tuple[int, ...], y: np.ndarray) -> None:
     """Raises unless outputs of this shape are what the loss takes with these labels."""
     n, *outputs = f_shape if f_shape else (0,)
     classes = isinstance(ell, CrossEntropy)
-    if classes and n == len(y) and len(outputs) == 1 and outputs[0] > 1:
+    if isinstance(ell, CrossEntropy) and n == len(y) and len(outputs) == 1 and outputs[0] > 1:
         count = ell.classes or outputs[0]
         if outputs[0] == count and y.max() < count:
             return

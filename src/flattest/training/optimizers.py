@@ -176,6 +176,9 @@ class TorchOptimizer(
     def make(self) -> Callable[[Any], Any]:
         return recall(self.source, "torch optimizer")
 
+    def begin(self, params: Tree) -> Tree:
+        return {}
+
 
 class Cosine(_Spec, frozen=True, tag="cosine"):
     """η falls to `final` · η along half a cosine: ×(final + (1 − final)(1 + cos πt/T)/2) at step t
