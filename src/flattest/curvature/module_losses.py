@@ -14,9 +14,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from flattest.curvature.inputs import is_named
+from flattest.curvature.inputs import is_named, takes_classes
 from flattest.errors import FlattestError
-from flattest.problem.losses import Logistic, loss as flattest_loss
+from flattest.problem.losses import CrossEntropy, Logistic, loss as flattest_loss
 
 # Beyond this many outputs a loss without a closed form would need too large a Hessian.
 MOST_OUTPUTS = 1024
@@ -71,7 +71,11 @@ def sample_loss(loss: Any) -> SampleLoss:
     of a batch's outputs and targets that is the mean of per-sample losses."""
     if is_named(loss):
         return _of_flattest(flattest_loss(loss))
-    loss = nn.CrossEntropyLoss() if loss == "cross_entropy" else _as_module(loss)
+    if takes_classes(loss):
+        entropy = flattest_loss(loss)
+        assert isinstance(entropy, CrossEntropy)
+        loss = nn.CrossEntropyLoss(label_smoothing=entropy.smoothing)
+    loss = _as_module(loss)
     if not callable(loss):
         raise FlattestError(f"A loss is a name or a function of outputs and targets, not {loss!r}.")
     if not isinstance(loss, nn.modules.loss._Loss):
