@@ -121,7 +121,7 @@ def networks(
     "network attains it.",
     source="Lemma A.1",
     refuted_by="an interpolating network with ‖γ ⊙ W2‖₁ < 2",
-    evidence="certificate",
+    evidence="proof",
     least=1.0,
     attained=True,
     evaluations=400,
@@ -205,9 +205,15 @@ def with_idle_neurons(coefficient: float) -> tuple[ft.MLP, Params, ft.Dataset]:
     printed="A minimizer of ‖γ ⊙ W2‖₁ has W1_j[3:d] = 0 for all neurons j.",
     corrected="A minimizer of ‖γ ⊙ W2‖₁ has W1_j[3:d] = 0 for all neurons with γ_j W2_j ≠ 0.",
     source="Lemma A.1",
-    evidence="certificate",
+    evidence="proof",
+    refuted_with="certificate",
 )
 def all_neurons(as_printed: bool) -> Verdict:
+    """As printed: the optimum with two neurons of γ_j W2_j = 0 whose W1_j is free.
+
+    Proof, as corrected: at ‖γ ⊙ W2‖₁ = 2 the bound of `near_flattest.corrected_tail` is 0 (q = 0):
+    a neuron with γ_j W2_j ≠ 0 has g_j = 0, so that Var ℓ(h*, ·) = 0 over S, which spans.
+    """
     model, params, data = with_idle_neurons(0.0)
     optimal = equal(product_norm(params), 2.0, 1e-9, "‖γ ⊙ W2‖₁"), fits(model, params, data)
     if as_printed:
@@ -248,7 +254,7 @@ def lemma_a3_as_printed() -> Verdict:
     source="Lemma A.3",
     reading="as corrected",
     refuted_by="an interpolating network with a smaller trace",
-    evidence="certificate",
+    evidence="proof",
     least=1.0,
     attained=True,
     evaluations=200,

@@ -185,12 +185,12 @@ def theorem_3_2_as_printed() -> Verdict:
     source="Theorem 3.2",
     reading="as corrected",
     refuted_by="an interpolating network that is farther off than the proven ε(κ, c)",
-    evidence="certificate",
+    evidence="proof",
     largest=1.0,
     evaluations=100,
 )
 def theorem_3_2_corrected() -> Plan:
-    """The error over ε(κ, c) of `corrected_error`, whose docstring is the proof; q = κ/4."""
+    """The error over ε(κ, c). Proof: that of `corrected_error`, with q = κ/4."""
     yield from networks(
         lambda params, data: error_share(params, data, (trace(params, data) - 8) / 4),
         starts=_spiked,
@@ -293,12 +293,12 @@ def lemma_a2_as_printed() -> Verdict:
     source="Lemma A.2",
     reading="as corrected",
     refuted_by="an interpolating network that is farther off than the proven ε(κ, c)",
-    evidence="certificate",
+    evidence="proof",
     largest=1.0,
     evaluations=100,
 )
 def lemma_a2_corrected() -> Plan:
-    """As `theorem_3_2_corrected`, with q = κ/2."""
+    """As `theorem_3_2_corrected`. Proof: that of `corrected_error`, with q = κ/2."""
     yield from networks(
         lambda params, data: error_share(params, data, (squares(params) - 4) / 2),
         starts=_spiked,
@@ -312,10 +312,14 @@ def lemma_a2_corrected() -> Plan:
     corrected="Near the infimum of ‖γ‖² + ‖W2‖² the sum of |γ_j W2_j| ‖W1_j[3:d]‖/‖W1_j‖ is small: "
     "the scale of W1_j is free.",
     source="Lemma A.2",
-    evidence="certificate",
+    evidence="proof",
+    refuted_with="certificate",
 )
 def lemma_a2_tails(as_printed: bool) -> Verdict:
-    """A network with split neurons, all of which count: |γ_j W2_j| ≥ 0.2. See `corrected_tail`."""
+    """A network with split neurons, all of which count: |γ_j W2_j| ≥ 0.2.
+
+    Proof, as corrected: that of `corrected_tail`, with q = κ/2.
+    """
     model, params, data = with_split_neurons(1e-4)
     near = at_most(squares(params), 4.0, 1e-7, "‖γ‖² + ‖W2‖²"), fits(model, params, data)
     if as_printed:
@@ -350,13 +354,15 @@ def theorem_3_2_all_neurons_as_printed() -> Verdict:
     source="Theorem 3.2",
     reading="as corrected",
     refuted_by="an interpolating network with a larger sum",
-    evidence="certificate",
+    evidence="proof",
     largest=1.0,
     evaluations=100,
 )
 def theorem_3_2_all_neurons_corrected(two=2.0) -> Plan:
-    """The sum over the bound of `corrected_tail`, whose docstring is the proof, with q = κ/4; and
-    that neurons split in two attain the constant 2 as κ → 0."""
+    """The sum over its bound; neurons split in two attain the constant 2 as κ → 0.
+
+    Proof: that of `corrected_tail`, with q = κ/4.
+    """
     model, params, data = with_split_neurons(1e-4)
     least = np.linalg.eigvalsh(tail_covariance(data))[0]
     ratio = weighted_tail(params) ** 2 * least / (trace(params, data) - 8)
