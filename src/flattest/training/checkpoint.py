@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 
 from flattest.errors import FlattestError
-from flattest.files import Arrays, tensor_bytes, tensors_of, write_bytes
+from flattest.files import Arrays, read_bytes, tensor_bytes, tensors_of, write_bytes
 from flattest.problem.data import Dataset
 from flattest.problem.models import Model, Params, predict
 from flattest.training.algorithms import Phase
@@ -65,7 +65,7 @@ class Checkpoints:
         sequence = int(files[-1].name.split("-")[0]) + 1 if files else 0
         data = self._encode(state, series, seconds)
         write_bytes(self.folder / f"{sequence:06d}-{_checksum(data)}{_SUFFIX}", data)
-        sound = [path for path in files if _matches(path, path.read_bytes())]
+        sound = [path for path in files if _is_sound(path)]
         superseded, drafts = set(files) - set(sound[1 - _KEPT :]), self.folder.glob(".*.tmp")
         for path in (*superseded, *drafts):
             path.unlink(missing_ok=True)
@@ -86,7 +86,10 @@ class Checkpoints:
         return tensor_bytes(arrays, standing=json.dumps(standing))
 
     def _read(self, path: Path) -> tuple[State, Arrays, float]:
-        data = path.read_bytes()
+        try:
+            data = read_bytes(path)
+        except OSError as error:
+            raise _Unusable(error.strerror or str(error)) from error
         if not _matches(path, data):
             raise _Unusable("it is damaged (its checksum does not match)")
         arrays, metadata = tensors_of(data)
@@ -132,6 +135,13 @@ def identity(
 def _of_folder(folder: str, arrays: Arrays) -> Arrays:
     """The arrays whose names begin with `folder`, by the rest of their names."""
     return {name.removeprefix(folder): arrays[name] for name in arrays if name.startswith(folder)}
+
+
+def _is_sound(path: Path) -> bool:
+    try:
+        return _matches(path, read_bytes(path))
+    except OSError:
+        return False
 
 
 def _matches(path: Path, data: bytes) -> bool:
