@@ -1,5 +1,6 @@
 // Every run: a table to search and sort, and runs drawn over each other.
 const ROWS_AT_ONCE = innerWidth < 600 ? 12 : 50, OVER_EACH_OTHER = 6, VARYING = 3;
+const COLLATOR = new Intl.Collator("en", { numeric: true });
 const COLUMNS = [
   ["experiment", (run) => run.label],
   ["seed", (run) => run.seed],
@@ -21,10 +22,8 @@ function runTable(page) {
   const { tasks } = page.outline, every = Object.values(page.runs), compared = make("div", { id: "compared" });
   const table = make("div"), count = make("p", { role: "status", id: "runs-count" }), search = make("input", { type: "search", id: "runs-search", placeholder: "fig4b finished width=500" });
   search.value = choice("runs-search", "");
-  const texts = new Map(Object.entries(tasks).map(([name, settings]) => [name, Object.entries(settings).map(([key, value]) => `${key}=${value}`).join(" ").toLowerCase()]));
   const show = () => {
-    const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
-    const found = every.filter((run) => { const text = `${run.label} ${run.key} ${run.status} seed=${run.seed} `.toLowerCase() + (texts.get(run.task) ?? ""); return words.every((word) => text.includes(word)); });
+    const words = search.value.toLowerCase().split(/\s+/).filter(Boolean), found = words.length ? every.filter(saying(words, tasks)) : every;
     const columns = [...COLUMNS, ...varying(found, tasks).map((name) => [name, (run) => tasks[run.task]?.[name] ?? null])];
     const sorted = inOrder(found, columns), shown = choice("runs-shown", ROWS_AT_ONCE);
     count.replaceChildren(`${found.length} of ${every.length} runs `, button("CSV", "These runs with all their settings as CSV", () => download("runs.csv", runsAsCsv(sorted, tasks))));
@@ -38,6 +37,14 @@ function runTable(page) {
     make("div", { class: "controls" }, make("label", { for: "runs-search" }, "search", search), sorting(show)), compared, count, table];
 }
 
+function saying(words, tasks) {
+  const texts = new Map(Object.entries(tasks).map(([name, settings]) => [name, Object.entries(settings).map(([key, value]) => `${key}=${value}`).join(" ").toLowerCase()]));
+  return (run) => {
+    const text = `${run.label} ${run.key} ${run.status} seed=${run.seed} `.toLowerCase() + (texts.get(run.task) ?? "");
+    return words.every((word) => text.includes(word));
+  };
+}
+
 // The settings in which the runs differ, those that most of them have first.
 function varying(runs, tasks) {
   const seen = new Map(), names = new Set(runs.map((run) => run.task));
@@ -47,8 +54,10 @@ function varying(runs, tasks) {
 }
 
 function inOrder(runs, columns) {
-  const [name, way] = choice("runs-order", ["experiment", 1]), value = (columns.find(([column]) => column === name) ?? columns[0])[1];
-  const compare = (a, b) => (typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b), "en", { numeric: true }));
+  const [name, way] = choice("runs-order", ["experiment", 1]);
+  if (name === "experiment" && way > 0) return runs; // as the store has them
+  const value = (columns.find(([column]) => column === name) ?? columns[0])[1];
+  const compare = (a, b) => (typeof a === "number" && typeof b === "number" ? a - b : COLLATOR.compare(a, b));
   const order = (a, b) => way * compare(a, b) || 0;
   const keyed = runs.map((run) => [value(run) ?? null, run]);
   // What is not known comes last in either order.
