@@ -10,7 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from flattest.curvature.inputs import attempt, batches_of, check_outputs, check_used, is_named
+from flattest.curvature.inputs import (
+    attempt,
+    batches_of,
+    check_outputs,
+    check_used,
+    is_named,
+    takes_classes,
+)
 from flattest.curvature.operator import ROWS_AT_ONCE, Operator
 from flattest.errors import FlattestError
 from flattest.problem.data import Dataset
@@ -273,8 +280,9 @@ def _arrays(data: Any) -> tuple[np.ndarray, np.ndarray]:
 def sample_loss(loss: Any) -> tuple[Callable, Callable[[np.ndarray, int], Any]]:
     """ℓ(f_i, y_i) of one sample's outputs, a vector, and its target; and a check of all targets
     for a number of outputs."""
-    if loss == "cross_entropy":
-        return lambda f, y: -jax.nn.log_softmax(f)[y], _check_classes
+    if takes_classes(loss):
+        entropy = flattest_loss(loss)
+        return lambda f, y: entropy.value(f[None], y[None])[0], _check_classes
     if is_named(loss):
         kind = flattest_loss(loss)
         value = _with_its_derivatives(kind)
@@ -303,7 +311,7 @@ def _numbers(y: np.ndarray) -> np.ndarray:
 
 def _check_classes(y: np.ndarray, classes: int) -> None:
     """JAX would read a label beyond the last class as the last, and one below 0 from the end."""
-    if y.ndim != 1 or y.dtype.kind not in "iu":
+    if y.ndim != 1 or y.dtype.kind not in "iuf" or not (y == np.round(y)).all():
         raise FlattestError(
             "cross_entropy takes one integer label per sample; these are of type "
             f"{y.dtype} and shape {y.shape}."

@@ -7,9 +7,9 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from flattest.curvature.inputs import is_named
+from flattest.curvature.inputs import is_named, takes_classes
 from flattest.errors import FlattestError
-from flattest.problem.losses import Logistic, loss as flattest_loss
+from flattest.problem.losses import CrossEntropy, Logistic, loss as flattest_loss
 
 # Beyond this many outputs a loss without a closed form would need too large a Hessian.
 MOST_OUTPUTS = 1024
@@ -38,8 +38,10 @@ def mean_loss(loss) -> MeanLoss:
     outputs and targets that is the mean of per-sample losses, such as PyTorch's."""
     if is_named(loss):
         return _of_flattest(flattest_loss(loss))
-    if loss == "cross_entropy":
-        return _cross_entropy(nn.CrossEntropyLoss())
+    if takes_classes(loss):
+        entropy = flattest_loss(loss)
+        assert isinstance(entropy, CrossEntropy)
+        return _cross_entropy(nn.CrossEntropyLoss(label_smoothing=entropy.smoothing))
     if isinstance(loss, nn.MSELoss | nn.CrossEntropyLoss) and loss.reduction != "mean":
         raise FlattestError(
             f"{type(loss).__name__}(reduction={loss.reduction!r}) is not the mean of its samples' "
