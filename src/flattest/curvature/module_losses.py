@@ -116,16 +116,21 @@ def _of_flattest(loss) -> SampleLoss:
 
 
 def _logistic(loss: Logistic) -> SampleLoss:
-    """By softplus: the second derivative of PyTorch's logaddexp is NaN where |f| > 709."""
+    """log(1 + e^{−|f|}) and what is linear in f on either side of 0.
+
+    The second derivative of PyTorch's logaddexp is NaN where |f| > 709, that of its softplus 0
+    beyond 20 and without digits before.
+    """
 
     def total(f, y):
-        f, sign = f.reshape(len(f), -1), 2.0 * (_like_outputs(f, y) > 0) - 1
-        wrong, right = F.softplus(-sign * f), F.softplus(sign * f)
-        return ((1 - loss.smoothing) * wrong + loss.smoothing * right).sum()
+        f, positive, p = f.reshape(len(f), -1), _like_outputs(f, y) > 0, loss.smoothing
+        size = torch.where(f >= 0, f, -f)
+        share = p + (1 - 2 * p) * (positive != (f >= 0)).to(f.dtype)
+        return (F.softplus(-size) + share * size).sum()
 
     def factor(f, y):
-        q = torch.sigmoid(f.reshape(len(f), -1))
-        return _diagonal_factor(q * (1 - q))
+        f = f.reshape(len(f), -1)
+        return _diagonal_factor(torch.sigmoid(f) * torch.sigmoid(-f))
 
     return SampleLoss(total, factor)
 
