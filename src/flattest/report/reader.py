@@ -348,11 +348,18 @@ def _own_panel(question: Question, spec: Any, store: Store) -> Panel:
     try:
         return _panel(as_experiment(spec), question.variant, store, keys)
     except FlattestError as error:
-        unknown = [VerdictView(None, str(error))]
-        shown = {name: spec.get(name, "") for name in ("figure", "statement", "notes")}
-        named = {"name": question.name, "paper": question.name.partition("/")[0]}
-        asked = {"variant": question.variant, "settings": spec, "seeds": len(keys)}
-        return Panel(**named, **shown, **asked, verdicts=unknown, runs=keys)
+        return Panel(
+            name=question.name,
+            paper=question.name.partition("/")[0],
+            figure=spec.get("figure", ""),
+            statement=spec.get("statement", ""),
+            notes=spec.get("notes", ""),
+            variant=question.variant,
+            settings=spec,
+            seeds=len(keys),
+            verdicts=[VerdictView(None, str(error))],
+            runs=keys,
+        )
 
 
 def _settings(run: StoredRun) -> dict[str, Any]:
