@@ -1,20 +1,23 @@
-"""What in 1-SAM memorizes? Its steps as they are, and with the activation pattern kept.
+"""What in 1-SAM memorizes? Its steps as they are, with the activation pattern kept, and flows.
 
     flattest run 'question2/*'           minutes on two cores
-    flattest run 'question2/*' --full    the paper's epochs; the networks with three layers take
-                                         ten minutes per seed, the others one or two
+    flattest run 'question2/*' --full    the paper's epochs; half a minute to two per seed for most
+                                         panels, ten minutes for 1-SAM with three layers, an hour
+                                         with walls, hours for flows with Sim-BN or three layers
 
-Each panel is one of wen2023's where 1-SAM is flattest and does not generalize, with one thing
-changed: in the perturbed pass every neuron stays on the linear piece of σ that it is on before
-(`ft.sam(…, pattern="kept")`). If crossing kinks is what memorizes, these generalize, as flat.
+The panels `kept-…` are those of wen2023 where 1-SAM is flattest and does not generalize, with one
+thing changed: in the perturbed pass every neuron stays on the linear piece of σ that it is on
+before (`ft.sam(…, pattern="kept")`). If crossing kinks memorizes, these generalize, as flat.
 
 The panels `same-start-…` set out from one and the same network for each seed, that of gradient
 descent at L = 10⁻⁶ (a residual of 10⁻³), and go on for the time 4 of the flow of Tr ∇²L: by the
-flow itself with kinks unseen and seen, by 1-SAM (t = ηρ²/2 a step), and by label noise
-(t = η²σ²/2 a step).
+flow itself with kinks unseen, seen and with walls, by 1-SAM and m-SAM (t = ηρ²/2 a step), and by
+label noise (t = η²σ²/2 a step). `ways-…` do the same on small networks, all ways in one run.
 
-The panels `limit-…` ask at which distance from the flow the algorithms end as their steps shrink,
-on small networks: smooth ones, where theory says that it vanishes, and ReLU, where it is silent.
+The panels `limit-…`, `walls` and `full-batch` ask at which distance from a flow the algorithms end
+as their steps shrink, on small networks. `decides-…` change one thing in Figure 4b at a time,
+`from-…` start at flattest networks, `diagram-…` and `scales` look at n × d and at η × the scale of
+the first layer.
 
 The expectations at full scale are predictions: they were committed before the runs, which a test
 compares with the commit that the runs name. What a trial had shown before is in the notes.
