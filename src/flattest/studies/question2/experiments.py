@@ -517,9 +517,9 @@ def _where_ways_part() -> ft.Experiment:
     return ft.Experiment(
         name="question2/ways-part",
         figure="Not in the paper",
-        statement="With bias and a first layer of twice the scale (n = 48, d = 16, width 40) 1-SAM, "
-        "m-SAM and the flow with walls do not generalize; the flow that sees no kinks and 1-SAM "
-        "with its pattern kept do.",
+        statement="With bias and a first layer of twice the scale (n = 48, d = 16, width 40) "
+        "1-SAM, m-SAM and the flow with walls do not generalize; the flow that sees no kinks and "
+        "1-SAM with its pattern kept do.",
         quick=ft.Variant(replace(task, n=12, d=6, time=0.05, model=scaled(20, 2.0)), 1),
         full=ft.Variant(
             task,
@@ -529,8 +529,8 @@ def _where_ways_part() -> ft.Experiment:
                 *(at_most(way, 0.05) for way in ("sam-kept", "flow-unseen")),
             ),
         ),
-        notes="Trials of seeds 100 to 102 had shown it for 1-SAM as it is and with its pattern kept; "
-        "no flow was tried.",
+        notes="Trials of seeds 100 to 102 had shown it for 1-SAM as it is and with its pattern "
+        "kept; no flow was tried.",
     )
 
 
