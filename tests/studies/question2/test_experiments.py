@@ -86,7 +86,8 @@ def test_the_ways_on_from_one_start_take_the_same_time():
             assert phase.time == 4.0
             continue
         per_step = phase.lr * phase.rho**2 / 2 + (phase.lr * phase.label_noise) ** 2 / 2
-        assert phase.length(100) * 100 * per_step == pytest.approx(4.0), way
+        steps = phase.length(100) * phase.steps_per_epoch(100)
+        assert steps * per_step == pytest.approx(4.0), way
     task = Limit()
     for way, phase in task._phases(0.05).items():
         per_step = phase.lr * phase.rho**2 / 2 + (phase.lr * phase.label_noise) ** 2 / 2
