@@ -22,7 +22,8 @@ from flattest.problem.models import MLP, AnyModel, Model, Params
 
 class Challenge(Computed, frozen=True, tag="challenge"):
     """One seed's attempt: the network found, as `sharpness`, `bound`, `test_error`, whether it is
-    `certified` to be a flattest one, and the `start_…` of the search (NaN where it was built).
+    `certified` to be a flattest one, the `start_…` of the search and whether it `converged`, so that
+    no step went further down (NaN where it was built).
 
     `wrong` is how many fresh points the search's start is taught wrongly.
     """
@@ -39,7 +40,7 @@ class Challenge(Computed, frozen=True, tag="challenge"):
 
         data = self.distribution.draw(self.n, seed)
         params = known_bad_flattest(self.model, data, self.loss)
-        start = {"start_sharpness": np.nan, "start_test_error": np.nan}
+        start = {"start_sharpness": np.nan, "start_test_error": np.nan, "converged": np.nan}
         if params is None:
             params, start = self._search(data, seed)
         found = certify(self.model, params, data, self.loss)
@@ -69,6 +70,7 @@ class Challenge(Computed, frozen=True, tag="challenge"):
         return found.params, {
             "start_sharpness": found.start.sharpness,
             "start_test_error": found.start.test_error,
+            "converged": float(found.status == "converged"),
         }
 
 
