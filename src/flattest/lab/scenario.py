@@ -208,7 +208,7 @@ def _flatness(results: Sequence[Run]) -> str:
     if not at_end:
         return ""
     sharpness, bound = np.median(at_end, axis=0)
-    against = f", certified least {bound:.4g}" if np.isfinite(bound) else ""
+    against = f", certified lower bound {bound:.4g}" if np.isfinite(bound) else ""
     if sharpness < bound:
         loss = np.median([tail(r["train_loss"]) for r in results if _is_minimum(r)])
         against += f" of interpolators, which these are not (training loss {loss:.2g})"
@@ -218,8 +218,8 @@ def _flatness(results: Sequence[Run]) -> str:
 class Reach(NamedTuple):
     """How flat the algorithm's flattest minimum is: what a search must come down to.
 
-    `ratio` is its sharpness as a multiple of the certified least, `sharpness` that itself, where
-    the searches have the setup's own data and network; NaN where it is not known.
+    `ratio` is its sharpness as a multiple of the certified lower bound, `sharpness` that itself,
+    where the searches have the setup's own data and network; NaN where it is not known.
     """
 
     ratio: float
@@ -265,7 +265,7 @@ def _missing(results: Sequence[Run], generalizes: float, reached: Reach) -> str:
     """What keeps the searches from supporting the statement and would settle it; else nothing.
 
     They do where every search came down from a bad start, as far as the algorithm or to the
-    certified least, to a network that generalizes.
+    certified lower bound, to a network that generalizes.
     """
     if not all(r["start_test_error"].item() > generalizes for r in results):
         return "Not every search began at a network that generalizes badly; teach it more `wrong`."
@@ -296,8 +296,8 @@ def _goal(result: Run, reached: Reach) -> str:
     if np.isfinite(bound := result["bound"].item()):
         ratio = result["sharpness"].item() / bound
         if not reached.ratio > 1:
-            return f"{ratio:.3g} times the certified least; more `steps` would settle it."
-        goal = f"{reached.ratio:.3g} instead of {ratio:.3g} times the certified least"
+            return f"{ratio:.3g} times the certified lower bound; more `steps` would settle it."
+        goal = f"{reached.ratio:.3g} instead of {ratio:.3g} times the certified lower bound"
     elif result["sharpness"].item() <= COMPARABLE * reached.sharpness:
         return "they were still descending; more `steps` would settle it."
     elif np.isfinite(reached.sharpness):
@@ -310,7 +310,7 @@ def _goal(result: Run, reached: Reach) -> str:
 def _search_sentence(results: Sequence[Run]) -> str:
     flattest = min(results, key=lambda r: r["sharpness"].item())
     bound = flattest["bound"].item()
-    least = f"certified least {bound:.4g}" if np.isfinite(bound) else "no bound is known"
+    least = f"certified lower bound {bound:.4g}" if np.isfinite(bound) else "no bound is known"
     return (
         f"From {len(results)} interpolators with test error "
         f"{np.mean([r['start_test_error'].item() for r in results]):.3f}, descent to sharpness "

@@ -137,7 +137,7 @@ class _Session:
         self.report(state)
         status, step, sentence = self.end(state)
         return Run(
-            series=self.series,
+            series=self.series | dict(state.events),
             seed=self.problem.seed,
             status=status,
             step=step,
