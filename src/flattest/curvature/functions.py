@@ -21,7 +21,7 @@ from flattest.curvature.inputs import (
 from flattest.curvature.operator import ROWS_AT_ONCE, Operator
 from flattest.errors import FlattestError
 from flattest.problem.data import Dataset
-from flattest.problem.losses import loss as flattest_loss
+from flattest.problem.losses import Loss, loss as flattest_loss
 from flattest.problem.models import Model
 from flattest.rescaling.jaxpr import structure_of, unused
 
@@ -285,13 +285,22 @@ def sample_loss(loss: Any) -> tuple[Callable, Callable[[np.ndarray, int], Any]]:
         return lambda f, y: entropy.value(f[None], y[None])[0], _check_classes
     if is_named(loss):
         kind = flattest_loss(loss)
+        value = _with_its_derivatives(kind)
         return (
-            lambda f, y: kind.value(f, jnp.reshape(y, f.shape)).sum(),
+            lambda f, y: value(f, jnp.reshape(y, f.shape)).sum(),
             lambda y, _: kind.check_labels(_numbers(y)),
         )
     if not callable(loss):
         raise FlattestError(f"A loss is a name or a function of outputs and target, not {loss!r}.")
     return lambda f, y: jnp.reshape(loss(f, y), ()), lambda y, _: _numbers(y)
+
+
+def _with_its_derivatives(loss: Loss) -> Callable:
+    """ℓ with ℓ′ and ℓ″ as the loss has them: autodiff of log(1 + e^t) loses their digits."""
+    value, slope = jax.custom_jvp(loss.value), jax.custom_jvp(loss.slope)
+    value.defjvps(lambda df, _, f, y: slope(f, y) * df, None)
+    slope.defjvps(lambda df, _, f, y: loss.curvature(f, y) * df, None)
+    return value
 
 
 def _numbers(y: np.ndarray) -> np.ndarray:

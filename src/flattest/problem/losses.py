@@ -88,13 +88,13 @@ class Logistic(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="log
         wrong, right = xp.logaddexp(0 * f, -s * f), xp.logaddexp(0 * f, s * f)
         return (1 - self.smoothing) * wrong + self.smoothing * right
 
+    # 1 − 1/(1 + e^{−t}) is 1/(1 + e^t), which keeps the digits that the difference loses.
     def slope(self, f, y):
-        s = _signs(y)
-        return s * (sigmoid(s * f) - (1 - self.smoothing))
+        s, p = _signs(y), self.smoothing
+        return s * (p * sigmoid(s * f) - (1 - p) * sigmoid(-s * f))
 
     def curvature(self, f, y):
-        q = sigmoid(f)
-        return q * (1 - q)
+        return sigmoid(f) * sigmoid(-f)
 
     def target(self, y):
         """±γ_p, the output that minimizes ℓ; infinite without smoothing."""
