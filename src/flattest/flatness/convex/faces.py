@@ -43,8 +43,6 @@ from flattest.problem.models import MLP, Params
 
 optimize = later("scipy.optimize")
 TIGHT = 1e-7
-# So many inputs of a known face are tried; the deepest decides, or the others rarely do.
-TRIES = 3
 MARGIN = 1.01
 Status = Literal["found", "none", "unknown"]
 Outcome = Literal["proven", "refuted", "open", "not approached"]
@@ -127,78 +125,14 @@ def _decided(of: _Faces, share: np.ndarray, known: np.ndarray) -> _Found:
     if dead is not None:
         return _Found("refuted", "a half-space is free of training points", dead=dead)
     faces = [f for f in (_face(of, w) for w in known) if f is not None]
-    labels = {s: _label(of, share, _of_label(of, faces, s), s) for s in SIGNS}
-    if all(label.proven for label in labels.values()):
-        count = sum(len(label.others) for label in labels.values())
-        return _Found(
-            "proven", "every known neuron has an input that no other face contains", count
-        )
-    uncovered = [label.uncovered for label in labels.values() if label.uncovered is not None]
-    if uncovered:
-        reason = f"no label-pure face in an open cell contains input {min(uncovered)}"
-        return _Found("not approached", reason)
-    return _by_covers(of, share, faces, [f for label in labels.values() for f in label.others])
-
-
-class _Label(NamedTuple):
-    """What single inputs say of one label: `proven`, every cover consists of known neurons;
-    `uncovered`, an input that no face contains; `others`, faces found on the way."""
-
-    proven: bool
-    uncovered: int | None
-    others: list[Face]
-
-
-def _label(of: _Faces, share: np.ndarray, known: list[Face], sign: float) -> _Label:
-    """Inputs that a known face alone contains decide most labels: in every cover its weight is then
-    the input's share, and where these weights use up all shares no other face has any. Where the
-    face is not in the closure of an open cell, the input cannot be covered at all."""
-    program, others, left = _Program.of(of, sign), [], share * (of.signs == sign)
-    for face in known:
-        usable = pushable(of.Z, face)
-        h, found = _alone(of, program, known, face)
-        others += found
-        if h is not None and not usable:
-            return _Label(False, h, others)
-        other = _other_neuron(of, face) if usable else None
-        others += [] if other is None else [other]
-        left = left - (0.0 if h is None or other is not None else share[h]) * face.S
-    return _Label(bool(np.abs(left).max() <= 1e-9 * share.max()), None, others)
-
-
-def _alone(
-    of: _Faces, program: "_Program", known: list[Face], face: Face
-) -> tuple[int | None, list[Face]]:
-    """An input that of all faces in closures of open cells `face` alone may contain, of those that
-    lie deepest in the polytope's other faces; None where none was found; and the others found."""
-    shared = np.any([f.S for f in known if f is not face], axis=0)
-    rows = [h for h in program.deepest if face.S[h] and not np.any(shared[h])]
-    others: list[Face] = []
-    for h in rows[:TRIES]:
-        cuts = [face.S]
-        while True:
-            status, other = program.solve(through=h, cuts=cuts)
-            if other is None or pushable(of.Z, other) or len(cuts) > of.faces:
-                break
-            cuts.append(other.S)
-        if status == "none":
-            return int(h), others
-        others += [other] if other is not None and pushable(of.Z, other) else []
-    return None, others
-
-
-def _by_covers(of: _Faces, share, faces: list[Face], others: list[Face]) -> _Found:
-    """Where single inputs do not decide: are there other faces, and do covers have them?"""
     usable = [f for f in faces if pushable(of.Z, f)]
     covered = [_cover(_of_label(of, usable, s), share, of.signs == s) is not None for s in SIGNS]
-    if others:
-        return _with_others(of, share, usable, others, all(covered))
     answers = [_others(of, _of_label(of, faces, s), s) for s in SIGNS]
     others = [f for _, found in answers for f in found]
     if others:
         return _with_others(of, share, usable, others, all(covered))
     if "unknown" in {status for status, _ in answers}:
-        return _Found("open", "the integer programs ran out of nodes")
+        return _Found("open", "the integer programs ran out of time")
     if all(covered):
         return _Found("proven", "no other label-pure face exists")
     return _Found(
@@ -335,23 +269,11 @@ class _Program(NamedTuple):
         ]
         return cls(of, own, np.array(depth) * MARGIN + TIGHT)
 
-    @property
-    def deepest(self) -> np.ndarray:
-        """The label's rows, those first that v·z can leave farthest below 0."""
-        return self.own[np.argsort(-self.depth, kind="stable")]
-
     def solve(
-        self,
-        worth=None,
-        most: float = np.inf,
-        outside=(),
-        beyond: Face | None = None,
-        cuts=(),
-        through: int | None = None,
+        self, worth=None, most: float = np.inf, outside=(), beyond: Face | None = None, cuts=()
     ) -> tuple[Status, Face | None]:
         """A face with a small Σ worth·b, at most `most`. `outside`: not a superset of these faces;
-        `beyond`: a proper superset of this one; `cuts`: S is none of these; `through`: S contains
-        this row."""
+        `beyond`: a proper superset of this one; `cuts`: S is none of these."""
         Z, D, m = self.rows.Z, self.rows.Z.shape[1], len(self.own)
         theirs = np.delete(Z, self.own, axis=0)
         mine, ones = Z[self.own], np.eye(m)
@@ -361,7 +283,7 @@ class _Program(NamedTuple):
             (np.column_stack([mine, -(1 + self.depth) * ones]), -self.depth, np.inf),
             (np.append(np.zeros(D), np.ones(m))[None], 1.0, np.inf),
         ]
-        low = (self.own == through).astype(float)
+        low = np.zeros(m)
         for face in outside:
             inside = face.S[self.own].astype(float)
             rows.append((np.append(np.zeros(D), inside)[None], -np.inf, inside.sum() - 1))
