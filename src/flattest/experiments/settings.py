@@ -73,7 +73,7 @@ def _set(task: Any, pairs: Sequence[tuple[str, str]]) -> Any:
         for part in parts:
             part[name.rpartition(".")[2]] = _value(value)
     try:
-        return msgspec.convert(spec, Union[task_types()])  # type: ignore[arg-type]  # noqa: UP007
+        return msgspec.convert(spec, Union[task_types()])  # noqa: UP007
     except msgspec.ValidationError as error:
         said = ", ".join(f"{name}={value}" for name, value in pairs)
         raise FlattestError(f"With {said} the experiment makes no sense: {error}.") from None

@@ -6,6 +6,7 @@ walk ends.
 """
 
 import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -187,10 +188,10 @@ class Interpolators:
             self.inflated_mlp = model
         elif isinstance(model, MLP) and model.sigma.is_relu:
             self.smoothed_mlp = model
-        self.outputs = jax.jit(self._outputs)
-        self.jacobian = jax.jit(jax.jacrev(self._outputs))
-        self.trace = jax.jit(partial(self._trace, model, None))
-        self.move = jax.jit(self._move)
+        self.outputs: Callable[..., Any] = jax.jit(self._outputs)
+        self.jacobian: Callable[..., Any] = jax.jit(jax.jacrev(self._outputs))
+        self.trace: Callable[..., Any] = jax.jit(partial(self._trace, model, None))
+        self.move: Callable[..., Point] = jax.jit(self._move)
 
     def flatten(self, params: Params) -> jax.Array:
         exact = {name: jnp.asarray(params[name], jnp.float64) for name in self.shapes}
