@@ -6,6 +6,7 @@ walk ends.
 """
 
 import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -22,6 +23,7 @@ from flattest.flatness.certification import population_error, population_mse
 from flattest.flatness.extreme import distinct_inputs
 from flattest.problem.activations import Activation, activation
 from flattest.problem.data import Dataset, require_dataset
+from flattest.problem.libraries import torch_model
 from flattest.problem.losses import (
     CrossEntropy,
     Logistic,
@@ -35,7 +37,7 @@ from flattest.problem.randomness import generator
 
 _STARTS = 8
 _INFLATION = 1e4
-_GOAL = 1e-13
+GOAL = 1e-13
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,7 @@ def search_flattest(
     descends the limit of the trace under W1, b1 → ∞, which changes no output, and scales the result
     up at the end.
     """
-    problem = _Interpolators(model, data, resolve_loss(loss))
+    problem = interpolators_of(model, data, resolve_loss(loss))
     theta = _interpolator(problem, start)
     start_point, history, status = problem.endpoint(theta), [], "budget"
     stages = smoothing if problem.smoothed_mlp is not None else (0.0,)
@@ -107,7 +109,7 @@ def interpolate(
     model: Model, data: Dataset, start: Params | int = 0, loss: "str | Loss" = "mse"
 ) -> Params:
     """An interpolator of `data`, by Gauss–Newton from `start` (parameters, or a seed)."""
-    problem = _Interpolators(model, data, resolve_loss(loss))
+    problem = interpolators_of(model, data, resolve_loss(loss))
     return problem.numpy(_interpolator(problem, start))
 
 
@@ -131,7 +133,7 @@ def bad_interpolator(
     fresh = ~(x[:, None, :] == data.x[None]).all(-1).any(1)
     taught = _other_labels(y[fresh], kind, rng)
     poisoned = Dataset(np.vstack([data.x, x[fresh]]), np.concatenate([data.y, taught]))
-    problem = _Interpolators(model, poisoned, kind, train_x=data.x)
+    problem = interpolators_of(model, poisoned, kind, train_x=data.x)
     starts = generator(seed, "bad interpolator").integers(2**31, size=_STARTS - 1).tolist()
     for start in [seed, *starts[:-1]]:
         with contextlib.suppress(NoInterpolator):
@@ -162,7 +164,7 @@ class NoInterpolator(FlattestError):
     """Gauss–Newton ended away from the interpolators."""
 
 
-class _Interpolators:
+class Interpolators:
     """The functions of θ (as one vector) that the search works with, compiled once."""
 
     def __init__(self, model: Model, data: Dataset, loss: Loss, train_x: np.ndarray | None = None):
@@ -176,8 +178,9 @@ class _Interpolators:
         self.weights, self.columns = jnp.asarray(weights) / data.n, jnp.asarray(columns)
         self.train_x = jnp.asarray(data.x if train_x is None else train_x)
         self.x = jnp.asarray(data.x)
-        self.names = shapes(model, data.d)
-        zeros = {name: jnp.zeros(shape) for name, shape in self.names.items()}
+        # In the order in which JAX flattens a dict.
+        self.shapes = dict(sorted(shapes(model, data.d).items()))
+        zeros = {name: jnp.zeros(shape) for name, shape in self.shapes.items()}
         self.unflatten = ravel_pytree(zeros)[1]
         # Of a network of one's own no activation is known: it is descended as it is.
         self.inflated_mlp = self.smoothed_mlp = None
@@ -185,15 +188,14 @@ class _Interpolators:
             self.inflated_mlp = model
         elif isinstance(model, MLP) and model.sigma.is_relu:
             self.smoothed_mlp = model
-        self.outputs = jax.jit(self._outputs)
-        self.jacobian = jax.jit(jax.jacrev(self._outputs))
-        self.trace = jax.jit(partial(self._trace, model, None))
-        self.move = jax.jit(self._move)
+        self.outputs: Callable[..., Any] = jax.jit(self._outputs)
+        self.jacobian: Callable[..., Any] = jax.jit(jax.jacrev(self._outputs))
+        self.trace: Callable[..., Any] = jax.jit(partial(self._trace, model, None))
+        self.move: Callable[..., Point] = jax.jit(self._move)
 
     def flatten(self, params: Params) -> jax.Array:
-        return ravel_pytree({name: jnp.asarray(params[name], jnp.float64) for name in self.names})[
-            0
-        ]
+        exact = {name: jnp.asarray(params[name], jnp.float64) for name in self.shapes}
+        return ravel_pytree(exact)[0]
 
     def numpy(self, theta: jax.Array) -> Params:
         return {name: np.asarray(value) for name, value in self.unflatten(theta).items()}
@@ -229,17 +231,17 @@ class _Interpolators:
         smoothed = _Smoothed(**msgspec.structs.asdict(self.smoothed_mlp), tau=tau)
         return self._trace(smoothed, None, theta)
 
-    def _move(self, theta, direction, size, tau) -> "_Point":
+    def _move(self, theta, direction, size, tau) -> "Point":
         """The point that a step of this size leads to, once retracted by Gauss–Newton."""
 
         def correct(state):
             theta, residual, count = state
-            theta = theta + _least_norm(jax.jacrev(self._outputs)(theta), residual)
+            theta = theta + least_norm(jax.jacrev(self._outputs)(theta), residual)
             return theta, self.target - self._outputs(theta), count + 1
 
         def unfinished(state):
             _, residual, count = state
-            return (jnp.abs(residual).max() > _GOAL * self.scale) & (count < 8)
+            return (jnp.abs(residual).max() > GOAL * self.scale) & (count < 8)
 
         start = theta + size * direction
         theta, residual, _ = jax.lax.while_loop(
@@ -247,8 +249,8 @@ class _Interpolators:
         )
         value, gradient = jax.value_and_grad(self._descended)(theta, tau)
         J = jax.jacrev(self._outputs)(theta)
-        tangents = _tangent(J, gradient), _tangent(J, direction)
-        return _Point(theta, self.target - residual, value, *tangents)
+        tangents = tangent(J, gradient), tangent(J, direction)
+        return Point(theta, self.target - residual, value, *tangents)
 
     def error(self, theta) -> float:
         """max |f(x_i) − target_i| / max |target_i|."""
@@ -272,6 +274,17 @@ class _Interpolators:
         error = population_error(self.model, params, self.data) if known else np.nan
         mse = population_mse(self.model, params, self.data, self.loss) if known else np.nan
         return Endpoint(float(self.trace(theta)), self.error(theta), float(error), float(mse))
+
+
+def interpolators_of(
+    model: Model, data: Dataset, loss: Loss, train_x: np.ndarray | None = None
+) -> Interpolators:
+    """What the search works with: in PyTorch for a module of it, else in JAX."""
+    if (module := torch_model(model)) is None:
+        return Interpolators(model, data, loss, train_x)
+    from flattest.flatness.module_search import ModuleInterpolators  # brings PyTorch along
+
+    return ModuleInterpolators(module, data, loss, train_x)
 
 
 def _hessian_factors(loss: Loss, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -298,7 +311,7 @@ class _Smoothed(MLP, frozen=True, kw_only=True):
         )
 
 
-def _interpolator(problem: _Interpolators, start: Params | int):
+def _interpolator(problem: Interpolators, start: Params | int):
     model, d = problem.model, problem.data.d
     params = model.init(d, int(start)) if isinstance(start, int | np.integer) else start
     if isinstance(model, MLP):
@@ -312,14 +325,14 @@ def _interpolator(problem: _Interpolators, start: Params | int):
     return theta
 
 
-def _retract(problem: _Interpolators, theta, iterations: int):
+def _retract(problem: Interpolators, theta, iterations: int):
     """Gauss–Newton towards f(x_i) = target_i, halving a step that does not reduce the error."""
     residual = problem.target - problem.outputs(theta)
     norm = float(jnp.linalg.norm(residual))
     for _ in range(iterations):
-        if norm <= _GOAL * (float(jnp.linalg.norm(problem.target)) or 1.0):
+        if norm <= GOAL * (float(jnp.linalg.norm(problem.target)) or 1.0):
             break
-        step = _least_norm(problem.jacobian(theta), residual)
+        step = least_norm(problem.jacobian(theta), residual)
         for halving in range(12):
             trial = theta + step * 0.5**halving
             left = problem.target - problem.outputs(trial)
@@ -332,7 +345,7 @@ def _retract(problem: _Interpolators, theta, iterations: int):
 
 
 @jax.jit
-def _least_norm(J, residual):
+def least_norm(J, residual):
     """The least change of θ that J maps to the residual; a touch of damping guards its rank."""
     gram = J @ J.T
     damping = 1e-14 * jnp.trace(gram)
@@ -341,12 +354,12 @@ def _least_norm(J, residual):
     )
 
 
-def _tangent(J, vector):
+def tangent(J, vector):
     """The part of the vector in the kernel of J."""
-    return vector - _least_norm(J, J @ vector)
+    return vector - least_norm(J, J @ vector)
 
 
-class _Point(NamedTuple):
+class Point(NamedTuple):
     """A point on the interpolators: its outputs f, the value descended, that value's tangent
     gradient g, and the direction it was reached by, carried into its tangent space."""
 
@@ -357,7 +370,7 @@ class _Point(NamedTuple):
     carried: jax.Array
 
 
-def _descend(problem: _Interpolators, theta, tau: float, steps: int):
+def _descend(problem: Interpolators, theta, tau: float, steps: int):
     """Riemannian conjugate gradients (Polak–Ribière+) with Armijo backtracking."""
     point = problem.move(theta, jnp.zeros_like(theta), 0.0, tau)
     direction, size, stalled = -point.g, 1e-2, 0
@@ -379,7 +392,7 @@ def _descend(problem: _Interpolators, theta, tau: float, steps: int):
     return point.theta, values, "budget"
 
 
-def _line_search(problem: _Interpolators, point: _Point, direction, slope: float, size: float, tau):
+def _line_search(problem: Interpolators, point: Point, direction, slope: float, size: float, tau):
     """The first point, halving the step size, with a sufficient decrease; None if there is none."""
     for _ in range(40):
         new = problem.move(point.theta, direction, size, tau)
