@@ -5,10 +5,14 @@ Examples:
     flattest status               every run
     flattest status 'fig4*'       those of some experiments
     flattest status --json        for a program; a running run's progress is in it
+    flattest status --check       every file is read and held against its digest; exit code 1 if
+                                  any has rotted
 """
 
 from collections import Counter
+from typing import Annotated
 
+import tyro
 from rich.markup import escape
 from rich.table import Table
 
@@ -22,6 +26,7 @@ from flattest.cli._options import (
     name_column,
     output,
 )
+from flattest.experiments.registry import experiments
 from flattest.runs.folder import StoredRun
 from flattest.runs.results import find_runs
 from flattest.runs.store import Store
@@ -38,12 +43,39 @@ COLOURS = {
 }
 
 
+Check = Annotated[
+    bool, tyro.conf.arg(help="Read every file of every run, and say which have rotted.")
+]
+
+
 def command(
-    patterns: Patterns = (), folder: StoreFolder = DEFAULT_STORE, as_json: Json = False
-) -> None:
+    patterns: Patterns = (),
+    check: Check = False,
+    folder: StoreFolder = DEFAULT_STORE,
+    as_json: Json = False,
+) -> int:
     store = Store.open(folder)
     runs = find_runs(store, patterns) if patterns else store.runs()
-    output(as_json, runs, table(runs))
+    if not check:
+        output(as_json, runs, table(runs))
+        return 0
+    experiments()  # a task of a kind that is known has its key computed again
+    wanted = {run.folder for run in runs}
+    runs = [run for run in store.check() if run.folder in wanted]
+    output(as_json, runs, table(runs), verdict(runs))
+    return 1 if any(run.status == "broken" for run in runs) else 0
+
+
+def verdict(runs: list[StoredRun]) -> str:
+    """What a check has found, and what to do about it."""
+    broken = [run for run in runs if run.status == "broken"]
+    if not broken:
+        return f"All {len(runs)} runs are as they were written."
+    name = broken[0].label.partition(":")[0]
+    return escape(
+        f"{len(broken)} of {len(runs)} runs are broken; `flattest run` with their experiments, "
+        f"as in `flattest run {name}`, does them again and keeps the others."
+    )
 
 
 def table(runs: list[StoredRun]) -> Table:

@@ -13,8 +13,9 @@ import sqlite3
 import time
 import uuid
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -42,9 +43,12 @@ CREATE TABLE runs (
     owner TEXT,
     host TEXT,
     pid INTEGER,
-    heartbeat REAL
+    heartbeat REAL,
+    stamp TEXT
 )
 """
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]  # what SQLite can hold
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,21 +57,29 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     status: str = "pending"
     sentence: str = ""
     progress: float = 0.0
-    step: int = 0
+    step: Count = 0
     created: float = 0.0
     started: float | None = None
     finished: float | None = None
     seconds: float = 0.0
 
+    @property
+    def standing(self) -> dict[str, Any]:
+        """These fields alone, by name."""
+        return {name: getattr(self, name) for name in Standing.__struct_fields__}
+
 
 class Row(Standing, frozen=True, kw_only=True):
+    """A run, the lease on it, and the stamp of the files that were seen to say the same."""
+
     key: str
     label: str
-    seed: int
+    seed: Count
     owner: str | None = None
     host: str | None = None
     pid: int | None = None
     heartbeat: float | None = None
+    stamp: str | None = None
 
     @property
     def held(self) -> bool:
@@ -107,6 +119,20 @@ class Index:
                 f"The store {path.parent} has schema {schema}, from {age} flattest than this one, "
                 f"which uses schema {SCHEMA}: use that flattest, or another folder with --store."
             )
+        if self.writable:
+            self._bring_up_to_date()
+
+    def _bring_up_to_date(self) -> None:
+        """Add the column that an index of before there were stamps lacks, and drop the rows that
+        say what no row can say: the run folders are the truth, and bring them back."""
+        with self.connection() as db:
+            db.execute("BEGIN IMMEDIATE")
+            if "stamp" not in {column["name"] for column in db.execute("PRAGMA table_info(runs)")}:
+                db.execute("ALTER TABLE runs ADD COLUMN stamp TEXT")
+            found = db.execute("SELECT rowid AS number, * FROM runs").fetchall()
+            unreadable = [(row["number"],) for row in found if row_from(row) is None]
+            db.executemany("DELETE FROM runs WHERE rowid = ?", unreadable)
+            db.execute("COMMIT")
 
     @classmethod
     def opened(cls, path: Path) -> "Index":
@@ -118,9 +144,14 @@ class Index:
         draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
         try:
             with connection(draft, "mode=rwc") as db:
-                db.execute("PRAGMA journal_mode=WAL")
+                # What is written in WAL mode is brought into the file when it is closed, and an
+                # error then, such as a full disk, is not reported.
+                db.execute("PRAGMA journal_mode=MEMORY")
                 db.execute(TABLE)
                 db.execute(f"PRAGMA user_version={SCHEMA}")
+                db.execute("PRAGMA journal_mode=WAL")
+            with connection(draft, "mode=ro") as db:
+                db.execute("SELECT count(*) FROM runs")
             with locked(path.parent):
                 if not path.exists():
                     # SQLite would replay the log that a deleted index left into the new one.
@@ -130,7 +161,8 @@ class Index:
         except OSError as error:
             raise unwritable(path, error, ANOTHER_STORE) from error
         finally:
-            draft.unlink(missing_ok=True)
+            for file in (draft, *logs(draft)):
+                file.unlink(missing_ok=True)
         return cls(path)
 
     def connection(self) -> contextlib.AbstractContextManager[sqlite3.Connection]:
@@ -143,7 +175,7 @@ class Index:
     def rows(self) -> list[Row]:
         with self.connection() as db:
             found = db.execute("SELECT * FROM runs ORDER BY label, seed, created")
-            return [msgspec.convert(dict(row), Row) for row in found]
+            return [row for one in found if (row := row_from(one)) is not None]
 
     def row(self, key: str) -> Row | None:
         with self.connection() as db:
@@ -203,6 +235,7 @@ def connection(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
         db = sqlite3.connect(uri, uri=True, timeout=30, isolation_level=None)
         try:
             db.row_factory = sqlite3.Row
+            db.text_factory = partial(str, encoding="utf-8", errors="replace")
             yield db
         finally:
             db.close()
@@ -236,7 +269,15 @@ def damaged(path: Path, reason: str) -> StoreError:
 
 def fetch(db: sqlite3.Connection, key: str) -> Row | None:
     found = db.execute("SELECT * FROM runs WHERE key = ?", (key,)).fetchone()
-    return None if found is None else msgspec.convert(dict(found), Row)
+    return None if found is None else row_from(found)
+
+
+def row_from(found: sqlite3.Row) -> Row | None:
+    """What SQLite holds as a row, where it can be one: it keeps text where a number belongs."""
+    try:
+        return msgspec.convert(dict(found), Row)
+    except msgspec.ValidationError:
+        return None
 
 
 def update(db: sqlite3.Connection, key: str, holder: str | None, /, **fields: Any) -> bool:

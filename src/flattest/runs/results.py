@@ -3,7 +3,6 @@
 import fnmatch
 import math
 from collections.abc import Sequence
-from itertools import chain
 
 import msgspec
 
@@ -14,6 +13,7 @@ from flattest.experiments.experiment import VARIANTS, Experiment, VariantName
 from flattest.experiments.registry import experiment, matching
 from flattest.runs.folder import StoredRun
 from flattest.runs.store import Store
+from flattest.training.keys import run_keys
 from flattest.training.run import Run
 
 
@@ -55,7 +55,7 @@ def find_runs(store: Store, patterns: Sequence[str]) -> list[StoredRun]:
     Runs of experiments that are not in the registry are found by their label.
     """
     runs = store.runs()
-    most = max((run.seed for run in runs), default=0) + 1
+    seeds = sorted({run.seed for run in runs})
     keys: set[str] = set()
     for pattern in patterns:
         labelled = {run.key for run in runs if has_label(run, pattern)}
@@ -65,8 +65,8 @@ def find_runs(store: Store, patterns: Sequence[str]) -> list[StoredRun]:
             if not labelled:
                 raise
             known = []
-        seeds = (e.variant(v).keys(most) for e in known for v in VARIANTS)
-        keys |= labelled.union(*chain(*seeds))
+        tasks = (e.variant(v).task for e in known for v in VARIANTS)
+        keys |= labelled.union(*(run_keys(task, seed) for task in tasks for seed in seeds))
     return [run for run in runs if run.key in keys]
 
 
