@@ -17,6 +17,8 @@ from threadpoolctl import threadpool_limits
 
 from flattest.errors import FlattestError
 from flattest.experiments.expectations import AtMost, RatioAtLeast
+from flattest.experiments.experiment import Experiment, Variant
+from flattest.experiments.registry import experiment
 from flattest.files import StoreError
 from flattest.runs import (
     cluster as cluster_module,
@@ -26,7 +28,7 @@ from flattest.runs import (
 )
 from flattest.runs.cluster import Unreadable, WorkersLost, _unpacked, connected
 from flattest.runs.plan import plan
-from flattest.runs.progress import Board
+from flattest.runs.progress import Board, Remaining
 from flattest.runs.results import assess, results
 from flattest.runs.run import run_experiments
 from flattest.runs.store import Store
@@ -48,6 +50,7 @@ from support.tasks import (
 QUIET = {"dashboard_address": "127.0.0.1:0", "protocol": "tcp"}
 RUN = """
 import sys
+import threading
 from support.tasks import Walk, experiment_of
 from flattest.runs.run import run_experiments
 from flattest.runs.store import Store
@@ -226,6 +229,34 @@ def test_bars_show_runs_at_work_and_vanish(store):
         lease.finish(Run(series={}))
     board.look()
     assert [(bar.description, bar.completed) for bar in bars.tasks] == [("1 runs", 1.0)]
+
+
+def test_a_bar_says_that_it_compiles_and_estimates_only_what_it_has_seen(store):
+    now = [0.0]
+    bars, left = Progress(console=Console(file=io.StringIO())), Remaining(lambda: now[0])
+    bar = bars.add_task("training", total=1.0, begins="compiling")
+
+    def after(seconds, share):
+        now[0] = seconds
+        bars.update(bar, completed=share)
+        return left.render(bars.tasks[0]).plain
+
+    assert after(15, 0.0) == "compiling"
+    assert after(20, 0.001) == ""  # 20 s for a thousandth: five hours, were it not the compiler's
+    assert after(22, 0.2) == ""
+    assert after(24, 0.401) == "0:00:06 left"
+    assert after(30, 1.0) == ""
+
+
+def test_a_bar_knows_what_its_run_begins_with(store):
+    task = experiment("fig4b").quick.task
+    e = Experiment(name="t/t", figure="", statement="", quick=Variant(task), full=Variant(task))
+    (job, *_) = plan([e], "quick", store)
+    bars = Progress(console=Console(file=io.StringIO()))
+    board = Board(store, {job.key: job}, bars)
+    with store.lease(job.key):
+        board.look()
+    assert bars.tasks[1].fields["begins"] == "compiling"
 
 
 def test_a_full_disk_stops_everything_with_its_sentence(store, monkeypatch):

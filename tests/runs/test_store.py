@@ -363,6 +363,26 @@ def test_a_listing_does_not_read_runs_that_are_as_it_saw_them(store, monkeypatch
     assert len(reads) == 1
 
 
+def test_the_last_sharpness_and_test_error_are_listed_also_of_runs_that_did_not_note_them(store):
+    key = finished(store, series={"sharpness": [3.0, 2.5], "test_error": [0.5, np.nan]})
+    assert (store.run(key).sharpness, store.run(key).test_error) == (2.5, None)
+    path = store.folder(key) / "record.json"
+    record = msgspec.json.decode(path.read_bytes())
+    write_sealed(path, {k: v for k, v in record.items() if k != "sharpness"})
+    assert store.runs()[0].sharpness == 2.5
+
+
+def test_very_many_runs_are_listed_in_plain_text_with_the_same_words(store, capsys, monkeypatch):
+    finished(store, label="paper/[fig1]")
+    for many in (1, 0):
+        monkeypatch.setattr("flattest.cli.status.MANY", many)
+        assert main(["status", "--store", str(store.root)]) == 0
+    out = capsys.readouterr().out
+    first, second = out.split("Next:")[:2]
+    assert "paper/[fig1]" in first
+    assert first.split() == second.split("KEY` tells all of a run.")[1].split()
+
+
 HOSTILE = {
     "a huge seed": ("spec.json", {"seed": 2**64 - 1}),
     "a huge step": ("record.json", {"step": 2**63}),

@@ -21,6 +21,7 @@ from flattest.experiments.expectations import tail
 from flattest.experiments.experiment import Experiment, VariantName
 from flattest.lab.setup import Setup, experiments_of
 from flattest.problem.models import MLP
+from flattest.runs.questions import answered, ask
 from flattest.runs.results import stored
 from flattest.runs.run import run_experiments
 from flattest.runs.store import Store, StoredRun
@@ -92,8 +93,11 @@ def judge(
     """
     store = store if isinstance(store, Store) else Store.create(store)
     roles = experiments_of(setup, setup)
+    question = ask(store, "judgement", f"judge/{setup.name}", roles, about=setup)
     run_experiments(roles.values(), "full", store, None, workers, scheduler, preload=preload)
-    return answer(setup, roles, "full", store)
+    found = answer(setup, roles, "full", store)
+    answered(store, question, found)
+    return found
 
 
 def answer(

@@ -16,11 +16,12 @@ but for runs of before there were digests.
 import contextlib
 import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from flattest.errors import FlattestError
 from flattest.experiments.experiment import Task
@@ -179,11 +180,10 @@ def stored_run(folder: Path, row: Row) -> StoredRun:
     A row whose stamp is that of the files was seen to say what they say. Otherwise the files are
     read, which are the truth; the index knows better only of a run at work.
     """
-    if row.stamp is None or row.stamp != stamp(folder, row):
-        try:
-            row = checked_row(folder, row)
-        except FlattestError as error:
-            row = msgspec.structs.replace(row, status="broken", sentence=str(error))
+    try:
+        row = row if is_as_seen(folder, row) else checked_row(folder, row)
+    except FlattestError as error:
+        row = msgspec.structs.replace(row, status="broken", sentence=str(error))
     known = {name: getattr(row, name) for name in _SHARED}
     if row.status == "running" and not row.held:
         known |= {
@@ -206,7 +206,23 @@ def checked_row(folder: Path, row: Row) -> Row:
     row = msgspec.structs.replace(row, **known)
     if row.status in DONE:
         check(folder, row.status)
+        if row.sharpness is None and row.test_error is None:
+            series = read_series(
+                folder / "series.npz", read_record(folder).digests.get("series.npz")
+            )
+            row = msgspec.structs.replace(row, **last_logged(series))
     return row
+
+
+def last_logged(series: Mapping[str, Any]) -> dict[str, float | None]:
+    """The last sharpness and test error, where the series have finite ones."""
+    last = {name: np.ravel(series.get(name, ()))[-1:] for name in ("sharpness", "test_error")}
+    return {n: float(v[0]) if v.size and np.isfinite(v[0]) else None for n, v in last.items()}
+
+
+def is_as_seen(folder: Path, row: Row) -> bool:
+    """Whether row and files are those that were last compared."""
+    return row.stamp is not None and row.stamp == stamp(folder, row)
 
 
 def stamp(folder: Path, row: Row) -> str | None:

@@ -12,7 +12,7 @@ import os
 import sqlite3
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -43,10 +43,10 @@ CREATE TABLE runs (
     owner TEXT,
     host TEXT,
     pid INTEGER,
-    heartbeat REAL,
-    stamp TEXT
+    heartbeat REAL
 )
 """
+ADDED = {"sharpness": "REAL", "test_error": "REAL", "stamp": "TEXT"}  # since the first index
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]  # what SQLite can hold
 
@@ -62,6 +62,8 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     started: float | None = None
     finished: float | None = None
     seconds: float = 0.0
+    sharpness: float | None = None  # the last that was logged
+    test_error: float | None = None
 
     @property
     def standing(self) -> dict[str, Any]:
@@ -123,16 +125,17 @@ class Index:
             self._bring_up_to_date()
 
     def _bring_up_to_date(self) -> None:
-        """Add the column that an index of before there were stamps lacks, and drop the rows that
-        say what no row can say: the run folders are the truth, and bring them back."""
+        """Add the columns that an earlier index lacks, and drop the rows that say what no row can
+        say: the run folders are the truth, and bring them back."""
         with self.connection() as db:
-            db.execute("BEGIN IMMEDIATE")
-            if "stamp" not in {column["name"] for column in db.execute("PRAGMA table_info(runs)")}:
-                db.execute("ALTER TABLE runs ADD COLUMN stamp TEXT")
-            found = db.execute("SELECT rowid AS number, * FROM runs").fetchall()
+            has = {column["name"] for column in db.execute("PRAGMA table_info(runs)")}
+            for name in ADDED.keys() - has:
+                # Another process may add it first.
+                with contextlib.suppress(sqlite3.OperationalError):
+                    db.execute(f"ALTER TABLE runs ADD COLUMN {name} {ADDED[name]}")
+            found = db.execute("SELECT rowid AS number, * FROM runs")
             unreadable = [(row["number"],) for row in found if row_from(row) is None]
             db.executemany("DELETE FROM runs WHERE rowid = ?", unreadable)
-            db.execute("COMMIT")
 
     @classmethod
     def opened(cls, path: Path) -> "Index":
@@ -181,14 +184,27 @@ class Index:
         with self.connection() as db:
             return fetch(db, key)
 
-    def add(self, row: Row) -> None:
-        """Insert `row` unless its key is there."""
-        fields = msgspec.structs.asdict(row)
-        names, marks = ", ".join(fields), ", ".join("?" for _ in fields)
+    def add(self, *rows: Row) -> None:
+        """Insert the rows whose keys are not there, all at once."""
+        names = Row.__struct_fields__
+        marks = ", ".join("?" for _ in names)
         with self.connection() as db:
-            db.execute(
-                f"INSERT OR IGNORE INTO runs ({names}) VALUES ({marks})", tuple(fields.values())
+            db.execute("BEGIN IMMEDIATE")
+            db.executemany(
+                f"INSERT OR IGNORE INTO runs ({', '.join(names)}) VALUES ({marks})",
+                [msgspec.structs.astuple(row) for row in rows],
             )
+            db.execute("COMMIT")
+
+    def set(self, rows: Sequence[Row]) -> None:
+        """Bring the rows of runs that nobody has in hand to what their files say, all at once."""
+        names = ("label", "seed", *Standing.__struct_fields__, "stamp")
+        places = ", ".join(f"{name} = ?" for name in names)
+        values = [(*(getattr(row, name) for name in names), row.key) for row in rows]
+        with self.connection() as db:
+            db.execute("BEGIN IMMEDIATE")
+            db.executemany(f"UPDATE runs SET {places} WHERE key = ? AND owner IS NULL", values)
+            db.execute("COMMIT")
 
     def lease(self, key: str, owner: str) -> bool:
         """Take the run for `owner`; False if a live process holds it.

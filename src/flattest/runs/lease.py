@@ -20,7 +20,7 @@ from flattest.files import (
     write_series,
     write_tensors,
 )
-from flattest.runs.folder import DONE, Record, Stretch, recorded, stamped
+from flattest.runs.folder import DONE, Record, Stretch, last_logged, recorded, stamped
 from flattest.runs.index import Index
 from flattest.runs.provenance import provenance
 from flattest.training.run import Run
@@ -83,7 +83,12 @@ class Lease:
 
         The time so far counts from now on, also where the run is interrupted and resumed.
         """
-        standing = {"progress": fraction, "step": step, "seconds": self._seconds()}
+        standing = {
+            "progress": fraction,
+            "step": step,
+            "seconds": self._seconds(),
+            **last_logged(series),
+        }
         self._change(**standing)
         write_series(self.folder / "series.npz", series)
         self._write(**standing)
@@ -106,6 +111,7 @@ class Lease:
             step=run.step,
             files={name: (self.folder / name).stat().st_size for name in digests},
             digests=digests,
+            **last_logged(run.series),
             notes=self.record.notes | _notes(run),
         )
         shutil.rmtree(self.scratch, ignore_errors=True)

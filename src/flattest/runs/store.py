@@ -20,12 +20,11 @@ from flattest.runs.folder import (
     Spec,
     StoredRun,
     check,
-    checked_row,
+    is_as_seen,
     is_asked,
     read_results,
     read_spec,
     row_of,
-    stamped,
     stored_run,
 )
 from flattest.runs.index import ANOTHER_STORE, SCHEMA, Index, Row
@@ -72,9 +71,9 @@ class Store:
     def adopt(self) -> None:
         """Index the run folders that are not: copied here, or left by an index that was deleted."""
         if self.index.writable:
-            for folder in self.strangers(self.index.rows()):
-                if is_asked(folder):
-                    self.index.add(row_of(folder))
+            found = [row_of(f) for f in self.strangers(self.index.rows()) if is_asked(f)]
+            if found:
+                self.index.add(*found)
 
     def strangers(self, rows: list[Row]) -> list[Path]:
         """The run folders that are in none of the rows."""
@@ -93,23 +92,22 @@ class Store:
 
     def runs(self) -> list[StoredRun]:
         """Every run, broken ones marked, by label and seed."""
-        return [stored_run(self.folder(row.key), row) for row in self._rows()]
+        rows = self._rows()
+        self._mark([row for row in rows if not is_as_seen(self.folder(row.key), row)])
+        return [stored_run(self.folder(row.key), row) for row in rows]
 
     def check(self) -> list[StoredRun]:
-        """Every run after a look into all its files; those found sound are so marked in the index,
-        for listings to be fast."""
-        return [self._checked(row) for row in self._rows()]
+        """Every run after a look into all its files; what the dead left half written is removed."""
+        for folder in (self.root / "runs").iterdir():
+            remove_stale_drafts(folder)
+        return [run.verified() for run in self.runs()]
 
-    def _checked(self, row: Row) -> StoredRun:
-        folder = self.folder(row.key)
-        run = stored_run(folder, msgspec.structs.replace(row, stamp=None)).verified()
-        remove_stale_drafts(folder)
-        if run.status == "broken":
-            return run
-        sound = stamped(folder, checked_row(folder, row))
-        if self.index.writable and sound.stamp not in (None, row.stamp):
-            self.index.change(row.key, row.owner, **{**sound.standing, "stamp": sound.stamp})
-        return run
+    def _mark(self, rows: list[Row]) -> None:
+        """Note in the index which runs are done and as their files say, for the next listing."""
+        found = (row_of(self.folder(row.key)) for row in rows if row.owner is None)
+        sound = [row for row in found if row.stamp is not None]
+        if self.index.writable and sound:
+            self.index.set(sound)
 
     def run(self, key: str) -> StoredRun | None:
         row = self.index.row(key)

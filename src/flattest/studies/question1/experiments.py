@@ -74,7 +74,7 @@ def four_neurons(d: int) -> np.ndarray:
     return np.pad(heads, ((0, 0), (0, d - 2)))
 
 
-def _test_error(decided: ft.Decision, data: ft.Dataset) -> float:
+def _test_error(decided: "ft.Decision", data: ft.Dataset) -> float:
     """Of the network that refutes; where neurons along a dead direction are free, the share of
     points on which one of them, large and of the worse sign, makes a flattest network err."""
     assert data.distribution is not None
