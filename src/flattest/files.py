@@ -131,7 +131,7 @@ def _seal_of_tensors(arrays: Arrays, metadata: Mapping[str, str]) -> str:
     found = hashlib.blake2b(msgspec.json.encode(metadata, order="sorted"), digest_size=16)
     for name, array in sorted(arrays.items()):
         found.update(f"{name!r} {array.dtype.str} {array.shape}".encode())
-        found.update(np.ascontiguousarray(array))
+        found.update(np.ascontiguousarray(array).data)
     return found.hexdigest()
 
 

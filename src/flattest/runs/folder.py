@@ -180,16 +180,23 @@ def stored_run(folder: Path, row: Row) -> StoredRun:
     A row whose stamp is that of the files was seen to say what they say. Otherwise the files are
     read, which are the truth; the index knows better only of a run at work.
     """
+    return as_listed(folder, row if is_as_seen(folder, row) else as_read(folder, row))
+
+
+def as_read(folder: Path, row: Row) -> Row:
+    """The row as the files say, "broken" if they cannot be read."""
     try:
-        row = row if is_as_seen(folder, row) else checked_row(folder, row)
+        return checked_row(folder, row)
     except FlattestError as error:
-        row = msgspec.structs.replace(row, status="broken", sentence=str(error))
+        return msgspec.structs.replace(row, status="broken", sentence=str(error), stamp=None)
+
+
+def as_listed(folder: Path, row: Row) -> StoredRun:
+    """The run as its row says, "interrupted" where that is at work and nobody works on it."""
     known = {name: getattr(row, name) for name in _SHARED}
     if row.status == "running" and not row.held:
-        known |= {
-            "status": "interrupted",
-            "sentence": "Its process is gone; running it again resumes it.",
-        }
+        sentence = "Its process is gone; running it again resumes it."
+        known |= {"status": "interrupted", "sentence": sentence}
     known["key"] = as_text(row.key)
     return StoredRun(**known, folder=folder)
 
@@ -200,18 +207,17 @@ _SHARED = tuple(set(StoredRun.__struct_fields__) & set(Row.__struct_fields__))
 def checked_row(folder: Path, row: Row) -> Row:
     """The row as the files say it must be; refused if they cannot be read."""
     spec, record = read_spec(folder), recorded(folder)
-    known: dict[str, Any] = {"label": spec.label, "seed": spec.seed}
+    row = msgspec.structs.replace(row, label=spec.label, seed=spec.seed)
     if record is not None and not row.held:
-        known |= record.standing
-    row = msgspec.structs.replace(row, **known)
-    if row.status in DONE:
-        check(folder, row.status)
-        if row.sharpness is None and row.test_error is None:
-            series = read_series(
-                folder / "series.npz", read_record(folder).digests.get("series.npz")
-            )
-            row = msgspec.structs.replace(row, **last_logged(series))
-    return row
+        row = msgspec.structs.replace(row, **record.standing)
+    if row.status not in DONE:
+        return row
+    record = record or read_record(folder)
+    check_sizes(folder, record)
+    if row.sharpness is None and row.test_error is None:
+        series = read_series(folder / "series.npz", record.digests.get("series.npz"))
+        row = msgspec.structs.replace(row, **last_logged(series))
+    return stamped(folder, row)
 
 
 def last_logged(series: Mapping[str, Any]) -> dict[str, float | None]:
@@ -231,29 +237,26 @@ def stamp(folder: Path, row: Row) -> str | None:
     A run that has no parameters has no file for them.
     """
     try:
-        found = [_size_and_time(folder, name) for name in FILES[:3]]
+        found = [_size_and_time(f"{folder}/{name}") for name in FILES[:3]]
     except OSError:
         return None
-    try:
-        found.append(_size_and_time(folder, FILES[3]))
-    except OSError:
-        found.append(())
-    said = [getattr(row, name) for name in _SAID]
-    return digest(repr((found, said)).encode())
+    with contextlib.suppress(OSError):
+        found.append(_size_and_time(f"{folder}/{FILES[3]}"))
+    return digest(repr((found, msgspec.structs.astuple(row)[:_SAID])).encode())
 
 
-_SAID = ("key", "label", "seed", *Standing.__struct_fields__)
+# Of a row, all but who has it in hand.
+_SAID = Row.__struct_fields__.index("owner")
 
 
-def _size_and_time(folder: Path, name: str) -> tuple[int, ...]:
-    at = os.stat(f"{folder}/{name}")
-    return (at.st_size, at.st_mtime_ns)
+def _size_and_time(path: str) -> tuple[int, int]:
+    at = os.stat(path)
+    return at.st_size, at.st_mtime_ns
 
 
 def stamped(folder: Path, row: Row) -> Row:
     """The row of a run that is done, so marked that the next listing need not read its files."""
-    mark = stamp(folder, row) if row.status in DONE else None
-    return msgspec.structs.replace(row, stamp=mark)
+    return msgspec.structs.replace(row, stamp=stamp(folder, row))
 
 
 def read_spec(folder: Path) -> Spec:
@@ -282,7 +285,7 @@ def key_of(spec: Spec) -> str | None:
         return None
 
 
-def _kinds(kind: type) -> Iterator[type]:
+def _kinds(kind: type[Task]) -> Iterator[type[Task]]:
     for heir in kind.__subclasses__():
         yield heir
         yield from _kinds(heir)
@@ -307,7 +310,7 @@ def read_record(folder: Path) -> Record:
 
 def recorded(folder: Path) -> Record | None:
     """The run's record; None for a run that nobody began."""
-    return read_record(folder) if (folder / "record.json").exists() else None
+    return read_record(folder) if os.path.lexists(folder / "record.json") else None
 
 
 def row_of(folder: Path) -> Row:
@@ -316,7 +319,7 @@ def row_of(folder: Path) -> Row:
     with contextlib.suppress(FlattestError):
         spec = asked(folder)
         row = msgspec.structs.replace(row, label=spec.label, seed=spec.seed)
-        row = stamped(folder, checked_row(folder, row))
+        row = checked_row(folder, row)
     return row
 
 
@@ -324,8 +327,12 @@ def check(folder: Path, status: str) -> None:
     """Refuse a run whose files do not match its status."""
     read_spec(folder)
     if status in DONE:
-        for name, size in read_record(folder).files.items():
-            check_size(folder / name, size)
+        check_sizes(folder, read_record(folder))
+
+
+def check_sizes(folder: Path, record: Record) -> None:
+    for name, size in record.files.items():
+        check_size(folder / name, size)
 
 
 def read_results(folder: Path) -> None:

@@ -125,17 +125,13 @@ class Index:
             self._bring_up_to_date()
 
     def _bring_up_to_date(self) -> None:
-        """Add the columns that an earlier index lacks, and drop the rows that say what no row can
-        say: the run folders are the truth, and bring them back."""
+        """Add the columns that an earlier index lacks."""
         with self.connection() as db:
             has = {column["name"] for column in db.execute("PRAGMA table_info(runs)")}
             for name in ADDED.keys() - has:
                 # Another process may add it first.
                 with contextlib.suppress(sqlite3.OperationalError):
                     db.execute(f"ALTER TABLE runs ADD COLUMN {name} {ADDED[name]}")
-            found = db.execute("SELECT rowid AS number, * FROM runs")
-            unreadable = [(row["number"],) for row in found if row_from(row) is None]
-            db.executemany("DELETE FROM runs WHERE rowid = ?", unreadable)
 
     @classmethod
     def opened(cls, path: Path) -> "Index":
@@ -176,9 +172,17 @@ class Index:
         return connection(self.path, "mode=rw" if self.writable else "mode=ro&immutable=1")
 
     def rows(self) -> list[Row]:
+        """Every row. One that says what no row can say is dropped: the run folders are the truth,
+        and bring it back."""
         with self.connection() as db:
-            found = db.execute("SELECT * FROM runs ORDER BY label, seed, created")
-            return [row for one in found if (row := row_from(one)) is not None]
+            found = db.execute("SELECT rowid AS number, * FROM runs ORDER BY label, seed, created")
+            rows, unreadable = [], []
+            for one in found:
+                row = row_from(one)
+                rows.append(row) if row is not None else unreadable.append((one["number"],))
+            if unreadable and self.writable:
+                db.executemany("DELETE FROM runs WHERE rowid = ?", unreadable)
+        return rows
 
     def row(self, key: str) -> Row | None:
         with self.connection() as db:

@@ -20,7 +20,7 @@ from flattest.files import (
     write_series,
     write_tensors,
 )
-from flattest.runs.folder import DONE, Record, Stretch, last_logged, recorded, stamped
+from flattest.runs.folder import DONE, Record, Stretch, last_logged, recorded, stamp
 from flattest.runs.index import Index
 from flattest.runs.provenance import provenance
 from flattest.training.run import Run
@@ -120,9 +120,10 @@ class Lease:
         """Give the lease back, leaving the index as the record says."""
         row = self.index.row(self.key)
         if row is not None:
-            row = stamped(self.folder, replace(row, **self.record.standing))
-            standing = self.record.standing | {"stamp": row.stamp}
-            self.index.change(self.key, self.owner, **standing, owner=None, heartbeat=None)
+            row = replace(row, **self.record.standing, stamp=None)
+            mark = stamp(self.folder, row) if row.status in DONE else None
+            given_back = {"owner": None, "heartbeat": None, "stamp": mark}
+            self.index.change(self.key, self.owner, **row.standing, **given_back)
 
     def _stretches(self) -> tuple[Stretch, ...]:
         """The stretches before this one: work on the same code and machine is one with the last."""

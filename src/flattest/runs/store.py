@@ -19,6 +19,8 @@ from flattest.runs.folder import (
     Record,
     Spec,
     StoredRun,
+    as_listed,
+    as_read,
     check,
     is_as_seen,
     is_asked,
@@ -92,22 +94,21 @@ class Store:
 
     def runs(self) -> list[StoredRun]:
         """Every run, broken ones marked, by label and seed."""
-        rows = self._rows()
-        self._mark([row for row in rows if not is_as_seen(self.folder(row.key), row)])
-        return [stored_run(self.folder(row.key), row) for row in rows]
+        found = []
+        for row in self._rows():
+            folder = self.folder(row.key)
+            found.append((folder, row, row if is_as_seen(folder, row) else as_read(folder, row)))
+        # For the next listing to be faster.
+        news = [now for _, row, now in found if now is not row and now.stamp is not None]
+        if news and self.index.writable:
+            self.index.set(news)
+        return [as_listed(folder, now) for folder, _, now in found]
 
     def check(self) -> list[StoredRun]:
         """Every run after a look into all its files; what the dead left half written is removed."""
         for folder in (self.root / "runs").iterdir():
             remove_stale_drafts(folder)
         return [run.verified() for run in self.runs()]
-
-    def _mark(self, rows: list[Row]) -> None:
-        """Note in the index which runs are done and as their files say, for the next listing."""
-        found = (row_of(self.folder(row.key)) for row in rows if row.owner is None)
-        sound = [row for row in found if row.stamp is not None]
-        if self.index.writable and sound:
-            self.index.set(sound)
 
     def run(self, key: str) -> StoredRun | None:
         row = self.index.row(key)
