@@ -65,12 +65,14 @@ class Answer(msgspec.Struct, frozen=True):
     flattest_generalize: Finding
     algorithm_generalizes: Finding
     baseline_generalizes: Finding | None = None
+    flow_generalizes: Finding | None = None
 
     def __repr__(self) -> str:
         lines = {
             "All flattest minimizers generalize": self.flattest_generalize,
             "The algorithm generalizes": self.algorithm_generalizes,
             "The baseline generalizes": self.baseline_generalizes,
+            "The flow of the sharpness generalizes": self.flow_generalizes,
         }
         told = [f"  {GLYPHS[f.grade]} {line}: {f.sentence}" for line, f in lines.items() if f]
         return "\n".join([f"{self.setup}: {self.scenario}", *told])
@@ -208,15 +210,15 @@ def _flatness(results: Sequence[Run]) -> str:
     if not at_end:
         return ""
     sharpness, bound = np.median(at_end, axis=0)
-    against = f", certified least {bound:.4g}" if np.isfinite(bound) else ""
+    against = f", certified lower bound {bound:.4g}" if np.isfinite(bound) else ""
     return f"; sharpness {sharpness:.4g}{against}"
 
 
 class Reach(NamedTuple):
     """How flat the algorithm's flattest minimum is: what a search must come down to.
 
-    `ratio` is its sharpness as a multiple of the certified least, `sharpness` that itself, where
-    the searches have the setup's own data and network; NaN where it is not known.
+    `ratio` is its sharpness as a multiple of the certified lower bound, `sharpness` that itself,
+    where the searches have the setup's own data and network; NaN where it is not known.
     """
 
     ratio: float
@@ -262,7 +264,7 @@ def _missing(results: Sequence[Run], generalizes: float, reached: Reach) -> str:
     """What keeps the searches from supporting the statement and would settle it; else nothing.
 
     They do where every search came down from a bad start, as far as the algorithm or to the
-    certified least, to a network that generalizes.
+    certified lower bound, to a network that generalizes.
     """
     if not all(r["start_test_error"].item() > generalizes for r in results):
         return "Not every search began at a network that generalizes badly; teach it more `wrong`."
@@ -288,8 +290,8 @@ def _goal(result: Run, reached: Reach) -> str:
     if np.isfinite(bound := result["bound"].item()):
         ratio = result["sharpness"].item() / bound
         if not reached.ratio > 1:
-            return f"{ratio:.3g} times the certified least; more `steps` would settle it."
-        goal = f"{reached.ratio:.3g} instead of {ratio:.3g} times the certified least"
+            return f"{ratio:.3g} times the certified lower bound; more `steps` would settle it."
+        goal = f"{reached.ratio:.3g} instead of {ratio:.3g} times the certified lower bound"
     elif np.isfinite(reached.sharpness):
         goal = f"sharpness {reached.sharpness:.4g}"
     else:
@@ -300,7 +302,7 @@ def _goal(result: Run, reached: Reach) -> str:
 def _search_sentence(results: Sequence[Run]) -> str:
     flattest = min(results, key=lambda r: r["sharpness"].item())
     bound = flattest["bound"].item()
-    least = f"certified least {bound:.4g}" if np.isfinite(bound) else "no bound is known"
+    least = f"certified lower bound {bound:.4g}" if np.isfinite(bound) else "no bound is known"
     return (
         f"From {len(results)} interpolators with test error "
         f"{np.mean([r['start_test_error'].item() for r in results]):.3f}, descent to sharpness "

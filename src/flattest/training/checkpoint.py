@@ -37,7 +37,7 @@ _NAME = re.compile(rf"[0-9]+-[0-9a-f]+{re.escape(_SUFFIX)}")
 _KEPT = 2
 _VERSION = "engine version"
 _LASTING = ("data", "initial parameters")  # what every version writes alike
-_FOLDERS = ("params", "memory", "series")
+_FOLDERS = ("params", "memory", "events", "series")
 _COUNTERS = ("epoch", "step", "phase", "phase_epoch", "changed", "halt", "tally")
 
 
@@ -84,9 +84,10 @@ class Checkpoints:
         counters = {name: getattr(state, name) for name in _COUNTERS}
         counters["tally"] = dict(state.tally)
         standing = {"identity": self.identity, "counters": counters, "seconds": seconds}
+        parts = state.params, state.memory, state.events, series
         arrays = {
             f"{folder}/{name}": value
-            for folder, part in zip(_FOLDERS, (state.params, state.memory, series), strict=True)
+            for folder, part in zip(_FOLDERS, parts, strict=True)
             for name, value in part.items()
         }
         return tensor_bytes(arrays, standing=json.dumps(standing))
@@ -111,8 +112,9 @@ class Checkpoints:
             )
         if not current:
             raise _Unusable(f"version {written.get(_VERSION)} of the engine wrote it")
-        params, memory, series = (_of_folder(f"{folder}/", arrays) for folder in _FOLDERS)
-        return State(params, memory=memory, **standing["counters"]), series, standing["seconds"]
+        params, memory, events, series = (_of_folder(f"{folder}/", arrays) for folder in _FOLDERS)
+        state = State(params, memory=memory, events=events, **standing["counters"])
+        return state, series, standing["seconds"]
 
 
 class _Unusable(Exception):

@@ -7,11 +7,12 @@ from scipy.optimize import minimize_scalar
 
 import flattest as ft
 from flattest.evidence import Verdict, at_least, at_most, equal
-from flattest.ledger.adversary import Plan, universal
+from flattest.ledger.adversary import Family, Plan, universal
 from flattest.ledger.claim import Verdicts, claim, misprint, provided, worst
 from flattest.papers.mulayoff2021.claims.instances import (
     absolute_value,
     architecture,
+    decoded,
     families_with_knots_on_data,
     flattest,
     mode_hessians,
@@ -170,9 +171,13 @@ def s79() -> Plan:
     "mulayoff2021/S86",
     "min over β of λ_max equals a max–min lower bound, which proves the global optimum.",
     source="(S84)–(S86)",
-    evidence="certificate",
+    evidence="proof",
 )
 def s86() -> Verdict:
+    """Proof: with p_i = β_i^{−2}, q_i = β_i² the matrix Φ(β)ᵀΦ(β)/n is linear in (p, q), and as it
+    grows with them, {pq = 1} may be widened to the convex {pq ≥ 1}. λ_max is the largest of
+    tr(ρ ·) over density matrices ρ, a compact convex set, and tr(ρ ·) is linear in both: by Sion's
+    theorem min and max may be exchanged."""
     gaps = [flattest(network, x).gap for network, x in networks("S86", 60, n=10, width=20)]
     return at_most(max(gaps), 1e-6, 0.0, "largest relative duality gap, 60 networks, any spread")
 
@@ -242,14 +247,19 @@ def s87_corrected(scale=1.0) -> Verdict:
     return equal(u @ pencil.matrix(s) @ u, scale * _s87(network, x, u, np.exp(s / 2)), 1e-9)
 
 
-@claim(
+@universal(
     "mulayoff2021/S88",
     "The minimum over β of ‖Φ(β)u‖²/n is "
     "(2/n) Σ |w2_i| √((Σ u x I)² + (Σ u I)²) |Σ u σ| + (Σ u)²/n.",
     source="(S88)",
-    evidence="identity",
+    refuted_by="inputs, a network, u and β with a smaller ‖Φ(β)u‖²/n",
+    least=1.0,
+    evidence="proof",
+    evaluations=900,
 )
-def s88(factor=2.0) -> Verdict:
+def s88(factor=2.0) -> Plan:
+    """Proof: each β_i has a term a_i/β_i² + b_i β_i² of its own in (S87), at least 2√(a_i b_i), and
+    as much at its best β_i."""
     network, x = next(networks("S88", 1))
     u = generator(1, "mulayoff2021/S88").normal(size=x.size)
     beta = np.ones(network.width)
@@ -261,8 +271,18 @@ def s88(factor=2.0) -> Verdict:
             return _s87(network, x, u, trial)
 
         beta[i] = np.exp(minimize_scalar(along, bounds=(-20, 20), method="bounded").x)
-    note = "against a search over one β_i after another"
-    return equal(_s87(network, x, u, beta), _s88(network, x, u, factor), 1e-6, note)
+    found, least = _s87(network, x, u, beta), _s88(network, x, u, factor)
+    yield equal(found, least, 1e-6, "a search over one β_i after another")
+    for n, width in ((2, 2), (4, 5)):
+
+        def ratio(z: np.ndarray, n: int = n, width: int = width) -> float:
+            """z = (x, w1, b1, w2), u and log β."""
+            network, x = decoded(z[: n + 3 * width], n)
+            u, log_beta = z[n + 3 * width : -width], np.clip(z[-width:], -20, 20)
+            least = _s88(network, x, u, factor)
+            return _s87(network, x, u, np.exp(log_beta)) / least if least > 1e-6 else np.nan
+
+        yield Family(f"n = {n}, k = {width}, any u and β", 2 * n + 4 * width, ratio)
 
 
 @claim(

@@ -7,6 +7,7 @@ import numpy as np
 import flattest as ft
 from flattest.evidence import Verdict, at_most, equal
 from flattest.flatness.certification import population_mse
+from flattest.ledger.adversary import Family, Plan, universal
 from flattest.ledger.claim import Verdicts, assuming, claim, every, misprint, provided
 from flattest.papers.wen2023.circle import unit
 from flattest.papers.wen2023.claims.instances import max_error
@@ -126,13 +127,14 @@ def equation_17_corrected(factor=1.0) -> Verdict:
     printed="When n ≥ N log δ, each of N arcs has a point with probability at least 1 − δ.",
     corrected="When n ≥ N log(N/δ), each of N arcs has a point with probability at least 1 − δ.",
     source="Proposition A.2, proof",
-    evidence="enumeration",
+    evidence="proof",
+    refuted_with="enumeration",
 )
 def coupons(as_printed: bool, samples=1.0) -> Verdict:
     """The probability that n uniform points miss some arc, exactly, at the least n that is allowed.
 
-    log δ < 0: as printed n = 1 will do. N log(N/δ) follows from N (1 − 1/N)^n ≤ N e^{−n/N} = δ,
-    and is sharp: so many samples miss an arc with a probability that tends to 1 − e^{−δ}.
+    log δ < 0: as printed n = 1 will do. Proof, as corrected: N (1 − 1/N)^n ≤ N e^{−n/N} ≤ δ. It
+    is sharp: so many samples miss an arc with a probability that tends to 1 − e^{−δ}.
     """
     delta = 0.05
     N = int(np.ceil(2 * np.pi / delta))
@@ -161,14 +163,14 @@ def missing_coupon(N: int, n: int) -> float:
     return float(1 - hit[N])
 
 
-@misprint(
-    "wen2023/proposition-a.2/squares-",
-    printed="|f(x) − y|² ≤ |f(x) − y_1|² + |y_1 − y|².",
-    corrected="|f(x) − y|² ≤ 2|f(x) − y_1|² + 2|y_1 − y|².",
+@claim(
+    "wen2023/proposition-a.2/squares-as-printed",
+    "|f(x) − y|² ≤ |f(x) − y_1|² + |y_1 − y|².",
     source="Proposition A.2, proof",
     evidence="enumeration",
+    reading="as printed",
 )
-def squares(as_printed: bool, two=2.0) -> Verdict:
+def squares_as_printed() -> Verdict:
     """The largest ratio of the two sides over the circle, for (17) as corrected; x is in the arc of
     v_1. It is 2 where f − y_1 = y_1 − y."""
     data = even_circle(20)
@@ -177,8 +179,22 @@ def squares(as_printed: bool, two=2.0) -> Verdict:
     f = ft.predict(*equation_17(data, "z"), unit(theta), data.x)
     y = np.cos(2 * theta)
     ratio = ((f - y) ** 2 / ((f - nearest) ** 2 + (nearest - y) ** 2)).max()
-    note = "largest (a + b)²/(a² + b²), n = 20"
-    return at_most(ratio, 1.0, 0.0, note) if as_printed else equal(ratio, two, 1e-3, note)
+    return at_most(ratio, 1.0, 0.0, "largest (a + b)²/(a² + b²), n = 20")
+
+
+@universal(
+    "wen2023/proposition-a.2/squares-corrected",
+    "|f(x) − y|² ≤ 2|f(x) − y_1|² + 2|y_1 − y|².",
+    source="Proposition A.2, proof",
+    refuted_by="two reals a = f(x) − y_1 and b = y_1 − y with a larger left side",
+    largest=1.0,
+    attained=True,
+    evidence="proof",
+    reading="as corrected",
+)
+def squares_corrected(two=2.0) -> Plan:
+    """Proof: 2a² + 2b² − (a + b)² = (a − b)²."""
+    yield Family("a, b", 2, lambda z: float(z.sum() ** 2 / (two * (z**2).sum())))
 
 
 @claim(
@@ -209,12 +225,12 @@ def even_circle(n: int) -> ft.Dataset:
     "with the arcs of (17) √2 times as wide E(f − y)²/E y² tends to (√2 − 1)⁴/5 = 0.0059, where "
     "arcs that meet have 1/5.",
     source="Proposition A.2, Equation (17), with wider arcs",
-    evidence="certificate",
+    evidence="proof",
     of=every,
 )
 def width_n_even(wider=(2**0.5 - 1) ** 4 / 5, meeting=1 / 5) -> Verdicts:
-    """At s gaps from its point a neuron of half-width h gaps is 1 − (s/h)², up to the circle's
-    curvature. It is active on no other point, and the network flattest, for h < 1.
+    """Proof: at s gaps from its point a neuron of half-width h gaps is 1 − (s/h)², up to the
+    circle's curvature. It is active on no other point, and the network flattest, for h < 1.
 
     Arcs that meet, h = ½: f/y − 1 = −4s² for |s| ≤ ½, whose mean square is 1/5. With h = 1/√2,
     f/y − 1 is −2s² up to s = 1 − 1/√2, and then, where the neighbour is active too,
