@@ -50,8 +50,9 @@ $(VENV)/test: pyproject.toml | $(BIN)/python
 	$(PIP) --editable '.[test]'
 	touch $@ $(VENV)/flattest
 
-# The CPU build comes first: it satisfies the package's range, which alone would take the newest build with CUDA.
+# One version of PyTorch, a CPU build: the package's range alone would take the newest one, with CUDA. PyHessian and
+# BackPACK come without what they ask for: torchvision, which they do not use and which has no CPU build.
 $(VENV)/extras: pyproject.toml | $(BIN)/python
-	$(PIP) torch==2.13.0
-	$(PIP) --editable '.[test,peers,browser]'
+	$(PIP) torch==2.13.0 --editable '.[test,peers,browser]'
+	$(PIP) --no-deps 'pyhessian>=0.1' 'backpack-for-pytorch>=1.6'
 	touch $@ $(VENV)/test $(VENV)/flattest

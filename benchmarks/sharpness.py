@@ -3,9 +3,9 @@
     python benchmarks/sharpness.py            width 500, bias, d = 30, n = 100, one thread
     python benchmarks/sharpness.py --growth   our cost as width, n and d double
 
-Expected on a quiet core: exact trace ≤ 1 ms; top eigenvalue to 1e-8 ≤ 2 ms at interpolators and
-≤ 8 ms elsewhere; cost no worse than linear in width, n and d. Peers that are not installed are
-left out by name. Exits with 1 where an expectation is missed.
+Expected, in processor time: no peer is faster, while ours is exact (trace) or proven to 1e-10 (top
+eigenvalue; about 0.4 and 2 ms on a quiet core); cost no worse than linear in width, n and d. Peers
+that are not installed are left out. Exits with 1 where an expectation is missed.
 """
 
 import argparse
@@ -32,14 +32,14 @@ from scipy.sparse.linalg import LinearOperator, eigsh  # noqa: E402
 import flattest as ft  # noqa: E402
 
 MODEL = ft.MLP(width=500, bias=True)
-# Measure, point → milliseconds allowed.
-ALLOWED = {
-    ("trace", "initialization"): 1.0,
-    ("trace", "interpolator"): 1.0,
-    ("top eigenvalue", "initialization"): 8.0,
-    ("top eigenvalue", "near interpolation"): 8.0,
-    ("top eigenvalue", "interpolator"): 2.0,
-}
+# What is measured where.
+ROWS = [
+    ("trace", "initialization"),
+    ("trace", "interpolator"),
+    ("top eigenvalue", "initialization"),
+    ("top eigenvalue", "near interpolation"),
+    ("top eigenvalue", "interpolator"),
+]
 
 
 def points(data: ft.Dataset) -> dict[str, dict[str, np.ndarray]]:
@@ -136,43 +136,52 @@ PEERS: dict[str, dict[str, tuple[str, Callable]]] = {
 OURS = {"trace": ft.trace, "top eigenvalue": ft.top_eigenvalue}
 
 
-def milliseconds(measure: Callable[[], float], repeats: int) -> tuple[float, float]:
-    """Median and least time of a call; the first one, which warms up, is out."""
-    measure()
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        measure()
-        times.append(time.perf_counter() - start)
-    return 1e3 * float(np.median(times)), 1e3 * min(times)
+def milliseconds(measures: list[Callable[[], float]], rounds: int) -> list[tuple[float, float]]:
+    """Median and least processor time of a call of each; they take turns, and the first two rounds,
+    which warm up, are out. All run on one thread, so that other programs do not count."""
+    times: list[list[float]] = [[] for _ in measures]
+    for _ in range(rounds + 2):
+        for measure, spent in zip(measures, times, strict=True):
+            start = time.process_time()
+            measure()
+            spent.append(1e3 * (time.process_time() - start))
+    return [(float(np.median(spent[2:])), min(spent[2:])) for spent in times]
 
 
-def compare(repeats: int) -> bool:
-    """Prints one row per measure × point × tool; whether every allowance was kept."""
+def peers(measure: str, theta, data) -> dict[str, Callable[[], float]]:
+    """The tools that are installed."""
+    return {
+        tool: build(theta, data)
+        for tool, (package, build) in PEERS[measure].items()
+        if importlib.util.find_spec(package) is not None
+    }
+
+
+def compare(rounds: int) -> bool:
+    """Prints one row per measure × point × tool; whether no peer was faster."""
     data = ft.xor(n=100, d=30, seed=0)
     kept = True
     print(f"{'measure':16}{'point':20}{'tool':24}{'median':>9}{'least':>9}  {'value':<20}remark")
-    for (measure, point), allowed in ALLOWED.items():
+    for measure, point in ROWS:
         theta = points(data)[point]
-        ours = OURS[measure](MODEL, theta, data)
-        median, least = milliseconds(lambda m=measure, t=theta: OURS[m](MODEL, t, data), repeats)
-        kept &= median <= allowed
-        verdict = f"{ours.route}; allowed {allowed:g} ms: {'ok' if median <= allowed else 'MISSED'}"
-        row = f"{measure:16}{point:20}"
-        print(f"{row}{'flattest':24}{median:9.3f}{least:9.3f}  {ours.value:<20.12g}{verdict}")
-        for tool, (package, build) in PEERS[measure].items():
-            if importlib.util.find_spec(package) is None:
-                print(f"{row}{tool:24}{'not installed':>18}")
-                continue
-            peer = build(theta, data)
-            value = peer()
-            median, least = milliseconds(peer, max(3, repeats // 5))
-            error = f"differs by {abs(value / ours.value - 1):.0e}"
-            print(f"{row}{tool:24}{median:9.3f}{least:9.3f}  {value:<20.12g}{error}")
+        result = OURS[measure](MODEL, theta, data)
+        tools = {"flattest": lambda m=measure, t=theta: OURS[m](MODEL, t, data).value}
+        tools |= peers(measure, theta, data)
+        times = milliseconds(list(tools.values()), rounds)
+        (ours, _), *others = times
+        fastest = ours <= min([np.inf, *(median for median, _ in others)])
+        kept &= fastest
+        for (tool, call), (median, least) in zip(tools.items(), times, strict=True):
+            value = call()
+            remark = f"differs by {abs(value / result.value - 1):.0e}"
+            if tool == "flattest":
+                remark = f"{result.route}: {'fastest' if fastest else 'A PEER IS FASTER'}"
+            row = f"{measure:16}{point:20}{tool:24}"
+            print(f"{row}{median:9.3f}{least:9.3f}  {value:<20.12g}{remark}")
     return kept
 
 
-def growth(repeats: int) -> bool:
+def growth(rounds: int) -> bool:
     """Prints our milliseconds as one of width, n, d grows eightfold; whether none exceeds × 12."""
     kept = True
     for name, values in {
@@ -186,9 +195,8 @@ def growth(repeats: int) -> bool:
             data = ft.xor(n=setting["n"], d=setting["d"], seed=0)
             model = ft.MLP(width=setting["width"], bias=True)
             theta = model.init(data.d, 0)
-            times.append(
-                milliseconds(lambda m=model, t=theta, s=data: ft.trace(m, t, s), repeats)[1]
-            )
+            ours = [lambda m=model, t=theta, s=data: ft.trace(m, t, s).value]
+            times.append(milliseconds(ours, rounds)[0][1])
         ratio = times[-1] / times[0]
         kept &= ratio <= 12
         row = "  ".join(f"{v}: {t:.3f} ms" for v, t in zip(values, times, strict=True))
@@ -199,11 +207,11 @@ def growth(repeats: int) -> bool:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--growth", action="store_true", help="our cost as width, n and d grow")
-    parser.add_argument("--repeats", type=int, default=50)
+    parser.add_argument("--rounds", type=int, default=20)
     arguments = parser.parse_args()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the peers' own
-        kept = (growth if arguments.growth else compare)(arguments.repeats)
+        kept = (growth if arguments.growth else compare)(arguments.rounds)
     return 0 if kept else 1
 
 

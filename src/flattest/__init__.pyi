@@ -143,8 +143,14 @@ from flattest.problem.distributions import (
     univariate as univariate,
     xor as xor,
 )
+from flattest.problem.libraries import (
+    equinox as equinox,
+    flax as flax,
+    pytorch as pytorch,
+)
 from flattest.problem.losses import (
     MSE as MSE,
+    CrossEntropy as CrossEntropy,
     HalfMSE as HalfMSE,
     Logistic as Logistic,
     loss as loss,
@@ -152,6 +158,7 @@ from flattest.problem.losses import (
 )
 from flattest.problem.models import (
     MLP as MLP,
+    DeepMLP as DeepMLP,
     FunctionModel as FunctionModel,
     Init as Init,
     Model as Model,
@@ -215,6 +222,7 @@ from flattest.training.algorithms import (
     own_step as own_step,
     sam as sam,
     sgd as sgd,
+    torch_optimizer as torch_optimizer,
 )
 from flattest.training.flows import (
     Flow as Flow,
@@ -231,6 +239,7 @@ from flattest.training.optimizers import (
     Optax as Optax,
     Step as Step,
     Steps as Steps,
+    TorchOptimizer as TorchOptimizer,
 )
 from flattest.training.run import (
     Progress as Progress,

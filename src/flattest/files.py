@@ -7,10 +7,11 @@ import csv
 import errno
 import io
 import os
+import stat
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
 import numpy as np
@@ -97,9 +98,28 @@ def float64(name: str, value: Any) -> np.ndarray:
         raise FlattestError(f"The series {name!r} is not an array of numbers.") from error
 
 
+def read_bytes(path: Path) -> bytes:
+    """What a file holds; pipes and devices, which may keep a reader waiting, are refused."""
+    with opened(path) as file:
+        return file.read()
+
+
+def opened(path: Path) -> BinaryIO:
+    """A file to read from its start; not a pipe or a device."""
+    # O_NONBLOCK has no effect on files, and lets a pipe that nobody writes to be opened.
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise OSError(errno.EINVAL, "Not a file", str(path))
+        return os.fdopen(handle, "rb")
+    except BaseException:
+        os.close(handle)
+        raise
+
+
 def read_json(path: Path, type: Any = Any) -> Any:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=type)
+        return msgspec.json.decode(read_bytes(path), type=type)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise unreadable(path, error) from error
 
@@ -165,7 +185,7 @@ def _npz(path: Path, *names: str) -> tuple[Arrays, list[str]]:
     NumPy raises many kinds of errors for a file that is damaged or something else.
     """
     # Opened here, because NumPy leaves a broken file open.
-    with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+    with opened(path) as file, np.load(file, allow_pickle=False) as archive:
         held = archive.files
         return {name: archive[name] for name in names or held if name in held}, held
 
@@ -181,7 +201,7 @@ def present(path: Path | str) -> None:
 def read_tensors(path: Path) -> tuple[Arrays, dict[str, str]]:
     """The arrays that `write_tensors` wrote, and the metadata."""
     try:
-        return tensors_of(path.read_bytes())
+        return tensors_of(read_bytes(path))
     except (OSError, SafetensorError) as error:
         raise unreadable(path, error) from error
 

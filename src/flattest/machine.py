@@ -1,13 +1,16 @@
 """This machine: its cores, what processes started here inherit (BLAS threads, Ctrl-C), and modules
 that are slow to import."""
 
+import functools
 import importlib
 import os
+import platform
 import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing import resource_tracker
+from pathlib import Path
 from typing import Any
 
 from flattest.errors import FlattestError
@@ -91,3 +94,15 @@ def processes(workers: int | None, jobs: int) -> int:
     if workers is not None and workers < 1:
         raise FlattestError(f"The number of workers must be at least 1, not {workers}.")
     return min(workers or share_of_cores(), jobs)
+
+
+@functools.cache
+def place() -> str:
+    """Where process numbers mean what they mean here: the host's name, and on Linux this boot and
+    this PID namespace, since containers may share a name."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text()[:8]
+        space = os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        return platform.node()
+    return f"{platform.node()} ({boot}-{space})"

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 from rich.console import Console
 
@@ -22,9 +23,11 @@ from flattest.evidence import Verdict
 from flattest.experiments import registry
 from flattest.experiments.expectations import AtMost
 from flattest.ledger.verify import LedgerRow
+from flattest.runs.export import flat_settings
 from flattest.runs.plan import Job
 from flattest.runs.store import Store
 from flattest.runs.work import work
+from flattest.training.run import Run
 from support.places import SOURCE
 from support.shell import flattest
 from support.stores import rot
@@ -195,6 +198,26 @@ def test_status_lists_runs_and_marks_broken_ones(capsys, panels):
     assert [run["status"] for run in json.loads(out)] == ["finished", "broken"]
 
 
+def test_status_shows_sharpness_and_test_error(capsys, panels):
+    store = Store.create("out/store")
+    with store.lease(store.add(Square(), 0, "judge/mine")) as lease:
+        lease.finish(Run(series={"sharpness": [7.0, 22.125], "test_error": [0.5, np.nan]}))
+    _, out, _ = flattest(capsys, "status")
+    assert "22.12" in out
+    (run,) = json.loads(flattest(capsys, "status", "--json")[1])
+    assert (run["sharpness"], run["test_error"]) == (22.125, None)
+
+
+def test_a_finished_command_names_the_next_one(capsys, panels):
+    for arguments, then in (
+        (("run", "fig1a", "--workers", "1"), "Next: `flattest report` shows it on a page"),
+        (("run", "fig1a", "--store", "a b"), "`flattest report --store 'a b'`"),
+        (("status",), "Next: `flattest show KEY`"),
+        (("list", "fig1a"), "Next: `flattest run p/fig1a`"),
+    ):
+        assert then in flattest(capsys, *arguments)[1]
+
+
 def test_status_finds_a_run_under_each_experiment_that_shares_it(capsys, panels):
     panels["p/fig2"] = experiment_of("p/fig2", Square(), 2, AtMost(series="square", value=5))
     run_quietly(capsys, "fig1a")
@@ -244,6 +267,24 @@ def test_export_to_csv_has_every_value(capsys, panels):
         (str(seed), float(i**2 + seed)) for seed in (0, 1) for i in range(3)
     ]
     assert [r["status"] for r in table("csv/runs.csv")] == ["finished"] * 2
+
+
+def test_exported_runs_have_their_settings_and_where_they_ended(capsys, panels):
+    run_quietly(capsys, "fig1*")
+    flattest(capsys, "export", "--out", "csv")
+    rows = table("csv/runs.csv")
+    assert [(r["type"], r["n"]) for r in rows] == [("test/square", n) for n in "3399"]
+    assert [float(r["final.square"]) for r in rows] == [4, 5, 64, 65]
+
+
+def test_settings_are_one_row_whatever_their_depth():
+    task = {"n": 3, "model": {"type": "mlp", "norm": None}, "phases": [{"lr": 0.1}, {"lr": 0.2}]}
+    assert flat_settings(task) == {
+        "n": 3,
+        "model.type": "mlp",
+        "phases[0].lr": 0.1,
+        "phases[1].lr": 0.2,
+    }
 
 
 def test_export_leaves_out_a_run_whose_results_rot_and_says_so(capsys, panels):
@@ -320,7 +361,7 @@ def empty_store():
 
 
 BAD_INPUT = {
-    "unknown command": (nothing, ["rum"], "Unknown command 'rum'; valid are:"),
+    "unknown command": (nothing, ["runn"], "Unknown command 'runn' (did you mean 'run'?)"),
     "unknown panel": (nothing, ["run", "fig1c"], "the nearest are fig1"),
     "no panel": (nothing, ["run"], "Say what to run"),
     "malformed spec": (malformed, ["run", "mine.json"], "mine.json is malformed"),

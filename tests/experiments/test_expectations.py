@@ -238,7 +238,7 @@ def test_what_cannot_be_judged_is_refused():
 
 
 def test_a_missing_series_and_an_unknown_place_are_refused_with_the_valid_ones():
-    with pytest.raises(FlattestError, match="Unknown series 'eror'; valid are: error"):
+    with pytest.raises(FlattestError, match=r"Unknown series 'eror' \(did you mean 'error'\?\); valid are: error"):
         AtMost(series="eror", value=1).verdict(seeds("error", 0))
     with pytest.raises(FlattestError, match="'last'.*end"):
         AtMost(series="error", value=1, at="last")

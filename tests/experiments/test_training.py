@@ -64,8 +64,8 @@ def test_a_trained_network_is_stored_with_its_history_and_meets_its_expectations
 
 
 def test_a_wrong_sign_in_the_perturbation_makes_the_expectations_fail(store, monkeypatch):
-    climb = loop._climb
-    monkeypatch.setattr(loop, "_climb", lambda *arguments: -climb(*arguments))
+    length = loop._of_length
+    monkeypatch.setattr(loop, "_of_length", lambda rho, g: -length(rho, g))
     jax.clear_caches()  # what was compiled before has the right sign
     try:
         (assessment,) = run_experiments([experiment()], "quick", store, workers=1)

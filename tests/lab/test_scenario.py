@@ -35,7 +35,7 @@ def trained(error, status="finished", train_error=0.0, sharpness=23.0):
 
 LAB = ROOT / "examples" / "table1_lab.py"
 PHASES = (ft.sam(0.1, 0.1, epochs=1),)
-# An algorithm that goes down to the certified least, on data and a network of its own.
+# An algorithm that goes down to the certified lower bound, on data and a network of its own.
 LEAST = Reach(1.0, np.nan)
 
 
@@ -53,6 +53,10 @@ def test_training_generalizes_where_the_interval_lies_below_the_threshold():
     assert judge_runs([trained(e) for e in (0.02, 0.2, 0.1)], 0.1).holds is None
     assert judge_runs([trained(0.01)], 0.1).holds is None
     assert judge_runs([], 0.1).holds is None
+
+
+def test_what_need_not_be_attained_is_called_a_lower_bound():
+    assert "certified lower bound 22.3" in judge_runs([trained(0.01)] * 2, 0.1).sentence
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,15 @@
 """The ledger of all papers: every status as expected, every constant pinned down."""
 
+import dataclasses
 import re
 from collections import defaultdict
 
 import pytest
 
+from flattest.experiments.registry import experiment
 from flattest.ledger.adversary import Attacked
-from flattest.ledger.claim import ledger
+from flattest.ledger.claim import get, ledger
+from flattest.ledger.figures import basis
 from flattest.ledger.page import lines
 from flattest.ledger.verify import check
 from support.places import ROOT
@@ -113,6 +116,14 @@ def test_every_statement_about_all_instances_says_what_would_refute_it_and_is_at
     assert all(e.refuted_by for e in ledger() if isinstance(e.check, Attacked))
 
 
+def test_what_is_proven_of_all_instances_has_a_proof():
+    """An attack that fails is not a certificate: the grade is that of the docstring's proof."""
+    kinds = {entry.evidence for entry in ledger() if isinstance(entry.check, Attacked)}
+    assert kinds <= {"proof", "inequality", "sample"}
+    proven = [entry for entry in ledger() if entry.evidence == "proof"]
+    assert [e.id for e in proven if "proof" not in (e.check.__doc__ or "").lower()] == []
+
+
 def test_the_page_says_how_each_of_them_was_attacked():
     for entry in ledger():
         attacked = isinstance(entry.check, Attacked)
@@ -120,10 +131,12 @@ def test_the_page_says_how_each_of_them_was_attacked():
 
 
 def evidence_of(entry):
-    """What a row rests on: for a figure the experiments and the number taken of them, else the
-    function that computes it."""
+    """What a row rests on: for a figure the runs, by what was trained whatever it is called, and
+    the number taken of them, else the function that computes it."""
     if entry.experiments:
-        return entry.experiments, check(entry).verdict.value
+        trained = (basis(name).summary for name in entry.experiments)
+        tasks = (experiment(s.experiment).variant(s.variant).task for s in trained)
+        return tuple(map(repr, tasks)), check(entry).verdict.value
     return entry.check.__module__, entry.check.__qualname__
 
 
@@ -135,3 +148,11 @@ def test_no_measurement_counts_twice():
             statement = re.sub("(as-printed|corrected)$", "", entry.id)
             rows[evidence_of(entry)].add(statement)
     assert {key: ids for key, ids in rows.items() if len(ids) > 1} == {}
+
+
+def test_one_run_under_two_names_is_one_measurement():
+    """Figure 4b is what Table 1's second row trains."""
+    section_4 = get("wen2023/section-4/heading-corrected")
+    renamed = dataclasses.replace(section_4, experiments=("wen2023/fig4b",))
+    assert section_4.experiments != renamed.experiments
+    assert evidence_of(section_4) == evidence_of(renamed)

@@ -22,6 +22,7 @@ LIGHT = (
     "flattest.lab.setup",
     "flattest.problem",
     "flattest.training.algorithms",
+    "flattest.training.flows",
     "flattest.training.log",
     "flattest.training.run",
     "numpy",

@@ -167,7 +167,7 @@ def test_a_gaussian_mixture_has_its_centres_and_its_spread():
         (lambda: ft.GaussianMixture(labels=(1.0,)), "a label for each of its centres"),
         (lambda: ft.GaussianMixture(1, ((1.0, 2.0),), (1.0,)), "at most d = 1 coordinates"),
         (lambda: ft.GaussianMixture(spread=0.0), "The spread must be positive"),
-        (lambda: ft.Digits(classes=(3, 3)), "two different classes"),
+        (lambda: ft.Digits(classes=(3, 3)), "two or more different classes"),
         (lambda: ft.Digits(inputs="raw"), "Unknown kind of inputs"),
     ],
 )

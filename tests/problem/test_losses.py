@@ -105,7 +105,7 @@ def test_an_output_of_zero_is_wrong():
 
 @pytest.mark.parametrize("name", ["hinge", None, ["mse"], 3])
 def test_unknown_losses_are_refused_with_the_valid_ones(name):
-    with pytest.raises(ft.FlattestError, match="valid are: half_mse, logistic, mse"):
+    with pytest.raises(ft.FlattestError, match="valid are: cross_entropy, half_mse, logistic, mse"):
         ft.loss(name)
 
 

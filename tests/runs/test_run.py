@@ -1,9 +1,12 @@
 """Running experiments: nothing is lost, nothing is doubled, whichever process dies."""
 
+import contextlib
 import io
+import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -14,21 +17,40 @@ from threadpoolctl import threadpool_limits
 
 from flattest.errors import FlattestError
 from flattest.experiments.expectations import AtMost, RatioAtLeast
+from flattest.experiments.experiment import Experiment, Variant
+from flattest.experiments.registry import experiment
 from flattest.files import StoreError
-from flattest.runs import plan as plan_module, results as results_module
-from flattest.runs.cluster import connected
+from flattest.runs import (
+    cluster as cluster_module,
+    plan as plan_module,
+    results as results_module,
+    work as work_module,
+)
+from flattest.runs.cluster import Unreadable, WorkersLost, _unpacked, connected
 from flattest.runs.plan import plan
-from flattest.runs.progress import Board
+from flattest.runs.progress import Board, Remaining
 from flattest.runs.results import assess, results
 from flattest.runs.run import run_experiments
 from flattest.runs.store import Store
+from flattest.runs.work import do, until_done
 from flattest.training.run import Run
 from support.places import ENVIRONMENT
 from support.stores import rot
-from support.tasks import Failing, Square, Threads, Walk, experiment_of, steps_done, undisturbed
+from support.tasks import (
+    Deadly,
+    Failing,
+    Square,
+    Threads,
+    Walk,
+    experiment_of,
+    steps_done,
+    undisturbed,
+)
 
+QUIET = {"dashboard_address": "127.0.0.1:0", "protocol": "tcp"}
 RUN = """
 import sys
+import threading
 from support.tasks import Walk, experiment_of
 from flattest.runs.run import run_experiments
 from flattest.runs.store import Store
@@ -209,6 +231,34 @@ def test_bars_show_runs_at_work_and_vanish(store):
     assert [(bar.description, bar.completed) for bar in bars.tasks] == [("1 runs", 1.0)]
 
 
+def test_a_bar_says_that_it_compiles_and_estimates_only_what_it_has_seen(store):
+    now = [0.0]
+    bars, left = Progress(console=Console(file=io.StringIO())), Remaining(lambda: now[0])
+    bar = bars.add_task("training", total=1.0, begins="compiling")
+
+    def after(seconds, share):
+        now[0] = seconds
+        bars.update(bar, completed=share)
+        return left.render(bars.tasks[0]).plain
+
+    assert after(15, 0.0) == "compiling"
+    assert after(20, 0.001) == ""  # 20 s for a thousandth: five hours, were it not the compiler's
+    assert after(22, 0.2) == ""
+    assert after(24, 0.401) == "0:00:06 left"
+    assert after(30, 1.0) == ""
+
+
+def test_a_bar_knows_what_its_run_begins_with(store):
+    task = experiment("fig4b").quick.task
+    e = Experiment(name="t/t", figure="", statement="", quick=Variant(task), full=Variant(task))
+    (job, *_) = plan([e], "quick", store)
+    bars = Progress(console=Console(file=io.StringIO()))
+    board = Board(store, {job.key: job}, bars)
+    with store.lease(job.key):
+        board.look()
+    assert bars.tasks[1].fields["begins"] == "compiling"
+
+
 def test_a_full_disk_stops_everything_with_its_sentence(store, monkeypatch):
     def full(*_):
         raise StoreError("Cannot write: No space left on device.")
@@ -255,11 +305,94 @@ def test_an_unreachable_scheduler_is_one_sentence(store):
 
 def test_a_scheduler_that_exists_is_used(store):
     e = experiment_of("t/square", Square(), 3, AtMost(series="square", value=9))
-    quiet = {"processes": False, "dashboard_address": "127.0.0.1:0", "protocol": "tcp"}
-    with LocalCluster(n_workers=1, threads_per_worker=2, **quiet) as cluster:
+    with LocalCluster(n_workers=1, threads_per_worker=2, processes=False, **QUIET) as cluster:
         (assessment,) = run_experiments([e], "quick", store, scheduler=cluster.scheduler_address)
     assert assessment.met
     assert [run.status for run in assessment.runs] == ["finished"] * 3
+
+
+def test_a_cluster_without_workers_is_one_sentence_and_what_is_done_is_kept(store, monkeypatch):
+    monkeypatch.setattr(cluster_module, "PATIENCE", 0.5)
+    one = experiment_of("t/square", Square(), 1, AtMost(series="square", value=9))
+    run_experiments([one], "quick", store, workers=1)
+    two = experiment_of("t/square", Square(), 2, AtMost(series="square", value=9))
+    console = Console(file=io.StringIO(), width=200)
+    with (
+        LocalCluster(n_workers=0, processes=False, **QUIET) as cluster,
+        pytest.raises(FlattestError, match="No worker has been left for 0 s. What is done is kept"),
+    ):
+        run_experiments([two], "quick", store, scheduler=cluster.scheduler_address, console=console)
+    assert "No worker is left; waiting" in console.file.getvalue()
+    assert [run.status for run in store.runs()] == ["finished", "pending"]
+
+
+CLUSTER = """
+from distributed import LocalCluster
+if __name__ == "__main__":
+    options = {"n_workers": 1, "threads_per_worker": 1, "processes": False, "protocol": "tcp"}
+    cluster = LocalCluster(dashboard_address="127.0.0.1:0", **options)
+    print(cluster.scheduler_address, flush=True)
+    input()
+"""
+
+
+@pytest.mark.slow
+def test_a_scheduler_that_is_killed_is_one_sentence_and_calling_again_goes_on(tmp_path, store):
+    e = walk(tmp_path, waits=5)
+    command = [sys.executable, "-c", CLUSTER]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, env=ENVIRONMENT, text=True, **pipes) as process:
+
+        def kill():
+            wait_for(lambda: any(run.step == 5 for run in store.runs()))
+            process.kill()
+
+        address, killer = process.stdout.readline().strip(), threading.Thread(target=kill)
+        killer.start()
+        with pytest.raises(FlattestError, match=f"The Dask scheduler at {address} is gone. What"):
+            run_experiments([e], "quick", store, scheduler=address)
+        killer.join()
+    (tmp_path / "open").touch()
+    run_experiments([e], "quick", store, workers=1)
+    assert_each_step_was_taken_once_with_the_same_result(tmp_path, e)
+
+
+def test_a_job_that_workers_cannot_read_is_one_sentence(monkeypatch):
+    with pytest.raises(Unreadable, match="No module named 'nowhere'"):
+        _unpacked(None, None, b"cnowhere\nthing\n.")
+
+
+def test_lost_workers_are_replaced_a_few_times(store, monkeypatch):
+    said, rounds = [], []
+
+    def lose(*_):
+        rounds.append(1)
+        raise WorkersLost("No worker.")
+
+    monkeypatch.setattr(work_module, "cluster", lambda *_: contextlib.nullcontext())
+    monkeypatch.setattr(work_module, "on_cluster", lose)
+    jobs = plan([experiment_of("t/square", Square(), 2)], "quick", store)
+    with pytest.raises(WorkersLost):
+        do(jobs, store, 2, None, say=said.append)
+    assert len(rounds) == 3
+    assert said[-1] == "The workers are lost; starting others (2 of 2)."
+
+
+@pytest.mark.slow
+def test_a_job_at_which_workers_keep_dying_is_given_up_after_the_others(store):
+    e = experiment_of("t/deadly", Deadly(), 2)
+    with pytest.raises(FlattestError, match="workers in a row died at t/deadly|No worker has been"):
+        run_experiments([e], "quick", store, workers=2)
+    assert store.runs()[0].status == "finished"
+
+
+def test_who_waits_for_another_process_says_for_whom(store):
+    (job,) = plan([experiment_of("t/square", Square(), 1)], "quick", store)
+    said, rounds = [], iter([[(job, False)], [(job, True)]])
+    with store.lease(job.key):
+        until_done([job], store, lambda _: next(rounds), said.append)
+    (sentence,) = said
+    assert f"t/square:quick seed 0 is in the hands of process {os.getpid()}" in sentence
 
 
 def test_a_killed_runner_resumes_where_it_was(tmp_path):

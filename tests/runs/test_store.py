@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from hypothesis.extra import numpy as hnp
 
+from flattest import files, machine
 from flattest.errors import FlattestError
 from flattest.files import (
     StoreError,
@@ -31,6 +32,7 @@ from flattest.runs import index
 from flattest.runs.folder import read_record
 from flattest.runs.lease import LeaseLost
 from flattest.runs.store import Store
+from flattest.training.checkpoint import Checkpoints
 from flattest.training.keys import run_key
 from flattest.training.run import Run
 from support.places import SOURCE
@@ -299,14 +301,14 @@ def test_a_run_whose_results_are_broken_is_given_again_from_the_start(store):
 
 def test_results_that_may_not_be_read_are_not_damaged_and_not_computed_again(store, monkeypatch):
     key = finished(store)
-    read = Path.open
+    read = files.opened
 
-    def refuse(path, *arguments, **options):
+    def refuse(path):
         if path.name == "series.npz":
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
-        return read(path, *arguments, **options)
+        return read(path)
 
-    monkeypatch.setattr(Path, "open", refuse)
+    monkeypatch.setattr(files, "opened", refuse)
     assert "series.npz: Permission denied; ask its owner" in store.run(key).examined().sentence
     with pytest.raises(StoreError, match="Permission denied"):
         store.lease(key)
@@ -499,6 +501,46 @@ def test_the_loser_of_a_lease_does_not_overwrite_the_winners_record(store):
             loser.finish(Run(series={"epoch": [2]}))
     assert store.run(key).status == "finished"
     np.testing.assert_array_equal(store.run(key).series()["epoch"], [1])
+
+
+def test_a_sign_of_life_from_the_future_is_none(store):
+    """The clock was set back: a lease from before would be held until it has caught up."""
+    key = store.add(Spec(), 0, "paper/fig1")
+    with store.lease(key) as lease:
+        store.index.change(key, lease.owner, heartbeat=time.time() + 3600)
+        assert not store.index.row(key).held
+        lease._show_life()
+        assert store.index.row(key).held
+        lease.finish(Run(series={}))
+
+
+def test_processes_of_another_namespace_are_not_looked_for_among_ours(store, monkeypatch):
+    """Two containers may have one host name; the number of a live process there is none here."""
+    key = store.add(Spec(), 0, "paper/fig1")
+    assert str(os.stat("/proc/self/ns/pid").st_ino) in machine.place()
+    with store.lease(key) as lease:
+        store.index.change(key, lease.owner, pid=2**22 + 1)
+        assert not store.index.row(key).held
+        monkeypatch.setattr(index, "place", lambda: machine.place().replace("-", "-1"))
+        assert store.index.row(key).held
+        assert store.lease(key) is None
+
+
+@pytest.mark.parametrize("name", ["spec.json", "record.json", "series.npz", "params.safetensors"])
+def test_a_pipe_in_the_place_of_a_file_is_a_broken_run_and_keeps_nobody_waiting(store, name):
+    key = finished(store)
+    (store.folder(key) / name).unlink()
+    os.mkfifo(store.folder(key) / name)
+    (run,) = Store.open(store.root).runs()
+    assert run.examined().status == "broken"
+    assert name in run.examined().sentence
+
+
+def test_a_pipe_among_the_checkpoints_is_passed_over(tmp_path):
+    os.mkfifo(tmp_path / f"000001-{32 * '0'}.safetensors")
+    saves = Checkpoints(tmp_path, {})
+    assert saves.load() is None
+    assert "Not a file" in saves.notes[0]
 
 
 def test_a_lease_shows_signs_of_life(store):

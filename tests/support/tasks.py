@@ -96,6 +96,15 @@ class Threads(Computed, frozen=True, tag="test/threads"):
         return {"threads": threads, "cores": [share_of_cores()]}
 
 
+class Deadly(Computed, frozen=True, tag="test/deadly"):
+    """Kills its process, whatever the seed but 0."""
+
+    def compute(self, seed):
+        if seed > 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return {"v": [0.0]}
+
+
 class Failing(Computed, frozen=True, tag="test/failing"):
     sentence: str = "The width must be positive."
 

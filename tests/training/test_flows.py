@@ -65,7 +65,7 @@ def error_of(steps, time=0.25):
     point = where.at(where.flat(state.params))
     before = difference(state.params)
     for _ in range(steps):
-        point = flow_engine._attempt(where, point, time / steps).end
+        point = flow_engine._step(where, point, time / steps, np.inf).end
     return abs(difference(where.named(point.theta)) - before * np.exp(-8 * time))
 
 
@@ -141,23 +141,23 @@ def interpolator(model, data, loss="mse", stop=1e-8):
     return ft.train(model, data, phase, dtype="float64", loss=loss, log=log, backend="fused").params
 
 
-@pytest.mark.parametrize("kinks", ["unseen", "seen"])
+@pytest.mark.parametrize("kinks", ["unseen", "seen", "walls"])
 def test_outputs_stay_on_their_targets_and_the_trace_rises_at_kinks_only(kinks):
     model, data = ft.MLP(30, bias=True), ft.xor(8, 6, seed=1)
     problem = Problem(model, data, ft.MSE(), 0)
     phase = ft.flow(0.6, kinks=kinks, width=0.1)
-    where = manifold(problem, phase)
+    where = flow_engine.interpolators(problem, phase)
     point = flow_engine.begin(problem, phase, State(interpolator(model, data)))
     start, crossings = point, 0.0
     for step in flow_engine.steps(where, phase, point, phase.time):
         assert interpolates(step.end.f, data.y)
         crossings += step.crossings
-        if kinks == "seen" or step.crossings == 0:
+        if kinks != "unseen" or step.crossings == 0:
             assert step.rise <= 1e-9 * step.start.sharpness
         point = step.end
     assert crossings > 0
     assert point.sharpness < 0.8 * start.sharpness
-    if kinks == "unseen":
+    if kinks != "seen":
         exact = float(trace(model, where.named(point.theta), data))
         assert point.sharpness == pytest.approx(exact, rel=1e-9)
 
@@ -184,10 +184,11 @@ def test_any_network_and_loss_flows():
         assert interpolates(f, ft.loss(loss).target(data.y))
 
 
-def test_a_flow_that_is_cut_has_the_same_bits(tmp_path):
+@pytest.mark.parametrize("kinks", ["unseen", "walls"])
+def test_a_flow_that_is_cut_has_the_same_bits(tmp_path, kinks):
     model, data = ft.MLP(20, bias=True), ft.xor(6, 8, seed=1)
     start = interpolator(model, data)
-    problem, phase = Problem(model, data, ft.MSE(), 0), ft.flow(0.3, epochs=6)
+    problem, phase = Problem(model, data, ft.MSE(), 0), ft.flow(0.3, epochs=6, kinks=kinks)
     state = State(start, tally=dict(flow_engine.NOTHING_YET))
     whole, cut = flow_engine.advance(problem, phase, state, 6), state
     for epochs in (1, 3, 2):
@@ -214,6 +215,10 @@ def test_a_flow_that_is_cut_has_the_same_bits(tmp_path):
     resumed = ft.train(model, data, phase, **settings)
     assert all((whole.params[key] == resumed.params[key]).all() for key in start)
     assert resumed["crossings"][-1] == whole.tally["crossings"]
+    for name in flow_engine.CROSSINGS:
+        assert (resumed[name] == whole.events[name]).all()
+    assert resumed["crossing_count"].sum() == resumed["crossings"][-1] > 0
+    assert resumed["crossing_jump"].clip(min=0).sum() == pytest.approx(resumed["jump_up"][-1])
 
 
 def test_bad_starts_are_refused_in_a_sentence():
@@ -231,6 +236,9 @@ def test_bad_starts_are_refused_in_a_sentence():
     smooth = ft.MLP(20, activation="gelu")
     with pytest.raises(FlattestError, match="sees the kinks of MLPs with σ = relu only"):
         ft.train(smooth, data, ft.flow(1.0, kinks="seen"), dtype="float64")
+    deep = ft.MLP(20, depth=3)
+    with pytest.raises(FlattestError, match="Walls are for two layers without a norm"):
+        ft.train(deep, data, ft.flow(1.0, kinks="walls"), dtype="float64")
 
 
 @pytest.mark.parametrize(
@@ -240,7 +248,7 @@ def test_bad_starts_are_refused_in_a_sentence():
         ({"width": -1.0}, "flow's width must be a finite number > 0"),
         ({"tolerance": float("nan")}, "flow's tolerance must be a finite number > 0"),
         ({"epochs": 0}, "epochs must be a positive integer"),
-        ({"kinks": "felt"}, "valid are: seen, unseen"),
+        ({"kinks": "felt"}, "valid are: seen, unseen, walls"),
     ],
 )
 def test_a_flow_that_makes_no_sense_is_refused_in_one_sentence(changes, message):

@@ -268,11 +268,11 @@ WIDE = ft.FunctionModel(lambda p, x: x @ p["A"], lambda d, seed: {"A": np.ones(d
         ({"seed": 0.5}, "seed must be a non-negative integer"),
         ({"dtype": "float16"}, "valid are: float32, float64"),
         ({"backend": "cuda"}, "valid are: auto, fused, jax"),
-        ({"loss": "hinge"}, "valid are: half_mse, logistic, mse"),
+        ({"loss": "hinge"}, "valid are: cross_entropy, half_mse, logistic, mse"),
         ({"data": ft.ball(n=12, d=5), "loss": "logistic"}, "takes labels"),
         (
             {"phases": [ft.label_noise_sgd(0.1, 0.2, epochs=1)], "loss": "logistic"},
-            "squared losses only",
+            "squared losses and one output only",
         ),
         ({"model": TABLE}, "one output per point"),
         ({"model": WIDE}, "cannot be applied to 5 inputs"),

@@ -1,6 +1,7 @@
 """Arguments that several commands take, and how they print."""
 
 import os
+import shlex
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Annotated, Any
 import msgspec
 import tyro
 from rich.console import Console, RenderableType
+from rich.markup import escape
 from rich.table import Column, Table
 
 from flattest.errors import FlattestError
@@ -55,12 +57,21 @@ def variant_name(quick: bool, full: bool) -> VariantName:
     return "full" if full else "quick"
 
 
-def output(as_json: bool, value: Any, *shown: RenderableType) -> None:
-    """Print a command's answer: the value for a program, else what is shown to people."""
+def output(as_json: bool, value: Any, *shown: RenderableType, then: str = "") -> None:
+    """Print a command's answer: the value for a program, else what is shown to people, who are
+    told what they may do `then`."""
     if as_json:
         print_json(value)
-    else:
-        console().print(*shown, sep="\n")
+        return
+    console().print(*shown, sep="\n")
+    if then:
+        console().print(f"[dim]Next: {escape(then)}[/]")
+
+
+def look_at(folder: Path) -> str:
+    """How what was run is looked at."""
+    store = "" if folder == DEFAULT_STORE else f" --store {shlex.quote(str(folder))}"
+    return f"`flattest report{store}` shows it on a page, `flattest serve{store}` while it runs."
 
 
 def print_json(value: Any) -> None:

@@ -1,7 +1,8 @@
 """Export runs from the store to CSV, Parquet or TensorBoard event files.
 
-CSV and Parquet: two tables, `runs` (one row per run) and `series` (one row per run and logged
-epoch). TensorBoard: one folder of event files per run; Parquet and TensorBoard need their extra.
+CSV and Parquet: two tables, `runs` (one row per run, with its settings and final numbers) and
+`series` (one row per run and logged epoch). TensorBoard: one folder of event files per run; Parquet
+and TensorBoard need their extra.
 
 Examples:
 

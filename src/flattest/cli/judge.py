@@ -24,6 +24,7 @@ from flattest.cli._options import (
     StoreFolder,
     Workers,
     graded_mark,
+    look_at,
     output,
 )
 from flattest.cli._user_file import load, parse, run
@@ -43,7 +44,7 @@ def command(
     as_json: Json = False,
 ) -> int:
     found = judge(read_setup(reference), Store.create(folder), workers, scheduler, parse(reference))
-    output(as_json, found, table(found))
+    output(as_json, found, table(found), then=look_at(folder))
     return 1 if found.scenario == "undetermined" else 0
 
 

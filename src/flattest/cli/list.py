@@ -17,7 +17,8 @@ from flattest.experiments.registry import matching
 
 def command(patterns: Patterns = ("*/*",), as_json: Json = False) -> None:
     chosen = matching(*patterns)
-    output(as_json, chosen[0] if len(chosen) == 1 else chosen, table(chosen))
+    then = f"`flattest run {chosen[0].name}` runs it." if chosen else ""
+    output(as_json, chosen[0] if len(chosen) == 1 else chosen, table(chosen), then=then)
 
 
 def table(chosen: list[Experiment]) -> Table:

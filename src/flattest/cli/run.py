@@ -27,6 +27,7 @@ from flattest.cli._options import (
     Seeds,
     StoreFolder,
     Workers,
+    look_at,
     mark,
     output,
     variant_name,
@@ -34,6 +35,7 @@ from flattest.cli._options import (
 from flattest.errors import FlattestError
 from flattest.experiments.experiment import Experiment
 from flattest.experiments.registry import matching, read_experiment
+from flattest.runs.questions import ask_own
 from flattest.runs.results import Assessment
 from flattest.runs.run import run_experiments
 from flattest.runs.store import Store
@@ -52,8 +54,9 @@ def command(
     variant = variant_name(quick, full)
     chosen = selected(patterns)
     store = Store.create(folder)
+    ask_own(store, chosen, variant, seeds)
     assessments = run_experiments(chosen, variant, store, seeds, workers, scheduler)
-    output(as_json, assessments, "\n\n".join(map(text, assessments)))
+    output(as_json, assessments, "\n\n".join(map(text, assessments)), then=look_at(folder))
     return 0 if all(assessment.met for assessment in assessments) else 1
 
 

@@ -31,8 +31,8 @@ from flattest.cli._options import (
     variant_name,
 )
 from flattest.errors import FlattestError
-from flattest.experiments.registry import experiment
 from flattest.runs.folder import StoredRun
+from flattest.runs.questions import asked_experiment
 from flattest.runs.store import Store
 
 
@@ -60,7 +60,7 @@ def named(store: Store, name: str, full: bool) -> StoredRun:
     if not seed.isdecimal():
         raise FlattestError(f"A run is named EXPERIMENT@SEED with a number as seed, not {name!r}.")
     try:
-        e = experiment(panel)
+        e = asked_experiment(store, panel)
     except FlattestError:
         labels = (panel,) if full else (panel, f"{panel}:quick")
         own = [run for run in store.runs() if run.label in labels and run.seed == int(seed)]

@@ -23,8 +23,8 @@ from flattest.cli._options import (
     variant_name,
 )
 from flattest.errors import FlattestError
-from flattest.experiments.registry import matching
 from flattest.lab.summary import markdown, summarize
+from flattest.runs.questions import asked_for
 from flattest.runs.store import Store
 
 
@@ -37,7 +37,8 @@ def command(
     as_json: Json = False,
 ) -> int:
     variant = variant_name(quick, full)
-    found = summarize(matching(*patterns), variant, Store.open(folder), seeds)
+    store = Store.open(folder)
+    found = summarize(asked_for(store, *patterns), variant, store, seeds)
     if not found:
         raise FlattestError(f"The store has no finished {variant} runs of these; run them first.")
     if as_json:

@@ -24,6 +24,7 @@ from flattest.cli._options import (
     Scheduler,
     StoreFolder,
     Workers,
+    look_at,
     output,
 )
 from flattest.cli._user_file import parse
@@ -72,5 +73,5 @@ def command(
     lines = [escape(str(path)) for path in paths]
     if missing:
         lines.append(f"{missing} runs have no result; `flattest status 'sweep/*'` says why.")
-    output(as_json, diagrams, *lines)
+    output(as_json, diagrams, *lines, then=look_at(folder))
     return 1 if missing else 0

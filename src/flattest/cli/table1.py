@@ -57,8 +57,8 @@ def command(
         as_json,
         answers,
         table(answers),
-        "A certified least is that of the problem in its cell: the searches of the first column"
-        " are on smaller ones.",
+        "A certified lower bound is that of the problem in its cell: the searches of the first"
+        " column are on smaller ones.",
         f"The page with the curves: {page.absolute().as_uri()}",
     )
     return 0 if all(map(as_expected, rows, answers)) else 1

@@ -1,17 +1,21 @@
-"""The largest eigenvalues of ∇²L: from the Gram matrix at interpolators, by Lanczos elsewhere."""
+"""The largest eigenvalues of ∇²L: from the Gram matrix, enclosed, decomposed or by Lanczos."""
 
 import numpy as np
 import scipy.linalg
 
 from flattest.curvature import lanczos
 from flattest.curvature.operator import Operator, probe
+from flattest.curvature.resolvent import Resolvent, enclose
 from flattest.curvature.result import Eigenpairs, Quantity
 from flattest.errors import FlattestError
 from flattest.problem.randomness import generator
 
-# Lanczos starts from the Gram matrix's top eigenvectors, with this share of the next three and of
-# a random direction, so that it does not take a smaller eigenvalue for the largest.
+# Lanczos starts from the Gram matrix's top eigenvectors, with this share of a random direction.
 _SHARE_OF_OTHERS = 0.1
+# ‖Ez‖ for a normal z is below ‖E‖/100 with probability 0.008 at most.
+_SURELY = 100.0
+# Up to this many parameters ∇²L is decomposed.
+_DENSE = 128
 
 
 class DeadNetwork(FlattestError):
@@ -31,17 +35,21 @@ def top_eigenvalues(op: Operator, k: int, tol: float = 1e-10) -> Eigenpairs:
     """The k largest eigenvalues of ∇²L with their eigenvectors, to tol · max |λ|.
 
     At interpolators they are those of the Gram matrix √w_i ∇f_i · ∇f_k √w_k (route "gram", taken
-    where the residual part E is below tol); elsewhere Lanczos starts from the Gram matrix's top
-    eigenvectors, where there is one. A dead network, whose ∇²L is 0, is refused.
+    where the residual part E is below tol). Elsewhere the largest one of two piecewise linear
+    layers is enclosed (`resolvent.enclose`), and small ∇²L are decomposed (route "dense"). These
+    three are proven to tol, up to rounding. Block Lanczos finds the others: each value is an
+    eigenvalue to its residual ≤ tol, and a larger one would be orthogonal to a random vector.
+    A dead network, whose ∇²L is 0, is refused.
     """
     if not isinstance(k, int | np.integer) or not 1 <= k <= op.size:
         raise FlattestError(f"k must be an integer from 1 to {op.size}, not {k!r}.")
     if not tol > 0:
         raise FlattestError(f"tol must be positive, not {tol!r}.")
     with np.errstate(over="ignore", invalid="ignore"):
-        gram = op.gauss_newton_gram()
+        resolvent = op.resolvent()
+        gram = op.gauss_newton_gram() if resolvent is None else resolvent.gauss_newton()
         bound = op.residual_bound() if len(gram) else 0.0
-        residual_part = op.residual_size() if bound is None else bound
+        residual_part = _SURELY * op.residual_size() if bound is None else bound
         if not np.isfinite(gram).all() or not np.isfinite(residual_part):
             raise _overflow()
         values, c = _gram_eigenpairs(gram, k, residual_part / tol)
@@ -51,12 +59,44 @@ def top_eigenvalues(op: Operator, k: int, tol: float = 1e-10) -> Eigenpairs:
         if bound is None:
             return _checked(op, np.array([_lifted(op, row) for row in c[:k]]), "gram")
         return _lifted_pairs(op, gram, values[:k], c[:k], bound)
-    start = _SHARE_OF_OTHERS * probe(op.size) / np.sqrt(op.size)
-    if len(values):
-        shares = np.where(np.arange(len(values)) < k, 1.0, _SHARE_OF_OTHERS)
-        start += _lifted(op, shares @ c)
+    if k == 1 and resolvent is not None:
+        return _enclosed(op, resolvent, tol, *_guess(resolvent, values, c))
+    if op.size <= _DENSE:
+        return _dense(op, int(k))
+    return _by_lanczos(op, int(k), tol, c)
+
+
+def _guess(resolvent: Resolvent, values: np.ndarray, c: np.ndarray) -> tuple[float, ...]:
+    """The Rayleigh quotient of Aᵀc with ∇²L, for the Gram matrix's top eigenvector c."""
+    return (resolvent.lifted_quotient(values[0], c[0]),) if len(values) else (0.0,)
+
+
+def _enclosed(op: Operator, resolvent: Resolvent, tol: float, start: float) -> Eigenpairs:
+    top = enclose(resolvent, start, tol)
+    v = op.residual_top() if top.q is None else op.resolved(top.s, top.q)
+    vector = op.as_params(v / np.linalg.norm(v))
+    residual = np.array([top.residual / top.low])
+    return Eigenpairs(np.array([top.low]), [vector], residual, "enclosed")
+
+
+def _dense(op: Operator, k: int) -> Eigenpairs:
+    """From all columns of ∇²L."""
+    H = op.matmat(np.eye(op.size))
+    if not np.isfinite(H).all():
+        raise _overflow()
+    last = op.size - 1
+    _, vectors = scipy.linalg.eigh(0.5 * (H + H.T), subset_by_index=[last - k + 1, last])
+    return _checked(op, np.ascontiguousarray(vectors.T), "dense")
+
+
+def _by_lanczos(op: Operator, k: int, tol: float, c: np.ndarray) -> Eigenpairs:
+    """Starts from the Gram matrix's top eigenvectors c, where there are any, and from random
+    directions, which have a part along every eigenvector."""
     rng = generator(0, "sharpness/lanczos")
-    _, vectors = lanczos.top_eigenpairs(op.matvec, start, int(k), tol, rng)
+    starts = np.vstack([probe(op.size), rng.normal(size=op.size)])
+    if len(c):
+        starts[0] = _SHARE_OF_OTHERS * starts[0] / np.sqrt(op.size) + _lifted(op, c.sum(axis=0))
+    _, vectors = lanczos.top_eigenpairs(op.matmat, starts, k, tol, rng)
     return _checked(op, vectors, "lanczos")
 
 

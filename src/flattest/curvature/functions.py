@@ -10,11 +10,18 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from flattest.curvature.inputs import attempt, batches_of, check_outputs, check_used, is_named
+from flattest.curvature.inputs import (
+    attempt,
+    batches_of,
+    check_outputs,
+    check_used,
+    is_named,
+    takes_classes,
+)
 from flattest.curvature.operator import ROWS_AT_ONCE, Operator
 from flattest.errors import FlattestError
 from flattest.problem.data import Dataset
-from flattest.problem.losses import loss as flattest_loss
+from flattest.problem.losses import Loss, loss as flattest_loss
 from flattest.problem.models import Model
 from flattest.rescaling.jaxpr import structure_of, unused
 
@@ -273,17 +280,27 @@ def _arrays(data: Any) -> tuple[np.ndarray, np.ndarray]:
 def sample_loss(loss: Any) -> tuple[Callable, Callable[[np.ndarray, int], Any]]:
     """ℓ(f_i, y_i) of one sample's outputs, a vector, and its target; and a check of all targets
     for a number of outputs."""
-    if loss == "cross_entropy":
-        return lambda f, y: -jax.nn.log_softmax(f)[y], _check_classes
+    if takes_classes(loss):
+        entropy = flattest_loss(loss)
+        return lambda f, y: entropy.value(f[None], y[None])[0], _check_classes
     if is_named(loss):
         kind = flattest_loss(loss)
+        value = _with_its_derivatives(kind)
         return (
-            lambda f, y: kind.value(f, jnp.reshape(y, f.shape)).sum(),
+            lambda f, y: value(f, jnp.reshape(y, f.shape)).sum(),
             lambda y, _: kind.check_labels(_numbers(y)),
         )
     if not callable(loss):
         raise FlattestError(f"A loss is a name or a function of outputs and target, not {loss!r}.")
     return lambda f, y: jnp.reshape(loss(f, y), ()), lambda y, _: _numbers(y)
+
+
+def _with_its_derivatives(loss: Loss) -> Callable:
+    """ℓ with ℓ′ and ℓ″ as the loss has them: autodiff of log(1 + e^t) loses their digits."""
+    value, slope = jax.custom_jvp(loss.value), jax.custom_jvp(loss.slope)
+    value.defjvps(lambda df, _, f, y: slope(f, y) * df, None)
+    slope.defjvps(lambda df, _, f, y: loss.curvature(f, y) * df, None)
+    return value
 
 
 def _numbers(y: np.ndarray) -> np.ndarray:
@@ -294,7 +311,7 @@ def _numbers(y: np.ndarray) -> np.ndarray:
 
 def _check_classes(y: np.ndarray, classes: int) -> None:
     """JAX would read a label beyond the last class as the last, and one below 0 from the end."""
-    if y.ndim != 1 or y.dtype.kind not in "iu":
+    if y.ndim != 1 or y.dtype.kind not in "iuf" or not (y == np.round(y)).all():
         raise FlattestError(
             "cross_entropy takes one integer label per sample; these are of type "
             f"{y.dtype} and shape {y.shape}."

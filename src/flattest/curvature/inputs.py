@@ -7,9 +7,7 @@ import numpy as np
 
 from flattest.errors import FlattestError, first_line, unknown
 from flattest.problem.data import Dataset
-from flattest.problem.losses import LOSSES
-
-NAMES = [*LOSSES, "cross_entropy"]
+from flattest.problem.losses import LOSSES, CrossEntropy
 
 
 def attempt(failure: str, call: Callable, *args: Any) -> Any:
@@ -24,10 +22,16 @@ def attempt(failure: str, call: Callable, *args: Any) -> Any:
 
 
 def is_named(loss: Any) -> bool:
-    """Whether it is one of flattest's losses; raises for a name that is not valid."""
-    if isinstance(loss, str) and loss not in NAMES:
-        raise unknown("loss", loss, NAMES)
-    return isinstance(loss, (str, *LOSSES.values())) and loss != "cross_entropy"
+    """Whether it is one of flattest's losses that are sums over outputs; raises for a name that is
+    not valid."""
+    if isinstance(loss, str) and loss not in LOSSES:
+        raise unknown("loss", loss, LOSSES)
+    return isinstance(loss, (str, *LOSSES.values())) and not takes_classes(loss)
+
+
+def takes_classes(loss: Any) -> bool:
+    """Whether it is the cross-entropy, by name or with its smoothing."""
+    return isinstance(loss, CrossEntropy) or loss == CrossEntropy.name
 
 
 def batches_of(data: Any) -> list[tuple[Any, Any]]:

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from flattest.curvature.resolvent import Resolvent
 from flattest.problem.randomness import generator
 from flattest.rescaling.units import Structure
 
@@ -105,6 +106,18 @@ class Operator(ABC):
 
     def lifted(self, c: np.ndarray) -> np.ndarray:
         """Aᵀ c."""
+        raise NotImplementedError
+
+    def resolvent(self) -> Resolvent | None:
+        """(s − E)⁻¹ between the rows of A, where it costs less than a few products."""
+        return None
+
+    def residual_top(self) -> np.ndarray:
+        """An eigenvector of E's largest eigenvalue, where there is a resolvent."""
+        raise NotImplementedError
+
+    def resolved(self, s: float, c: np.ndarray) -> np.ndarray:
+        """(s − E)⁻¹ Aᵀ c."""
         raise NotImplementedError
 
     def closed_form(self) -> dict[str, float] | None:

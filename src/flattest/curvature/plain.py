@@ -10,6 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from flattest.curvature.mlp import NetworkHessian, row_dots
+from flattest.curvature.resolvent import Resolvent
 
 
 class PlainHessian(NetworkHessian):
@@ -133,13 +134,50 @@ class PlainHessian(NetworkHessian):
         """R z_l = σ′_l ⊙ R h_l, in place of R h_l where no σ″ will ask for that."""
         return np.multiply(self.slopes[l], Rh, out=None if self.bends else Rh)
 
+    @property
+    def _couples_only(self) -> bool:
+        """Whether E couples each W2_j with (W1_j, b1_j) and is 0 elsewhere."""
+        return self.model.depth == 2 and not self.bends
+
+    @cached_property
+    def _couplings(self) -> tuple[np.ndarray, np.ndarray]:
+        """c_j = Σ_i u_i σ′(h_ij) x′_i, by which E couples the two, and ‖c_j‖."""
+        c = self.slopes[0].T @ (self.u[:, None] * self.x)
+        return c, np.sqrt(row_dots(c, c))
+
     def residual_bound(self):
-        known = super().residual_bound()
-        if known is not None or self.model.depth > 2 or self.bends:
-            return known
-        # E couples each W2_j with (W1_j, b1_j) only, by Σ_i u_i σ′(h_ij) x′_i: this is ‖E‖ itself.
-        coupling = self.slopes[0].T @ (self.u[:, None] * self.x)
-        return float(np.sqrt(row_dots(coupling, coupling).max()))
+        return float(self._couplings[1].max()) if self._couples_only else super().residual_bound()
+
+    def resolvent(self):
+        if not self._couples_only or self.data.n > self.largest_gram:
+            return None
+        c, gamma = self._couplings
+        root = np.sqrt(self.w)[:, None]
+        delta = root * self.deltas[0]
+        F = (delta @ delta.T) * (self.x @ self.x.T)
+        if self.model.output_bias:
+            F += root * root.T
+        return Resolvent(F, root * self.z[-1], delta * (self.x @ c.T), gamma)
+
+    def residual_top(self):
+        v = np.zeros(self.size)
+        blocks, (c, gamma) = self.blocks(v), self._couplings
+        j = int(np.argmax(gamma))
+        blocks[f"W{self.model.depth}"][j] = gamma[j]
+        blocks["first"][j] = c[j]
+        return v
+
+    def resolved(self, s, c):
+        # On the block of neuron j, (s − E)⁻¹ = (1 + (E/s + E²/s²)/(1 − γ_j²/s²))/s.
+        v = self.lifted(c)
+        blocks, (coupling, gamma) = self.blocks(v), self._couplings
+        first, last = blocks["first"], blocks[f"W{self.model.depth}"]
+        k, ratio = coupling / s, gamma / s
+        along = row_dots(first, k)
+        weight = 1 / ((1 - ratio) * (1 + ratio))
+        first += (weight * (last + along))[:, None] * k
+        last += weight * (along + ratio**2 * last)
+        return v / s
 
     def product(self, v, w):
         # R-operator (Pearlmutter 1994): the tangent of the backward pass in direction v.

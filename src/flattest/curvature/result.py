@@ -49,9 +49,8 @@ class Diagonal:
 class Eigenpairs:
     """The largest eigenvalues, in descending order, with unit eigenvectors shaped like θ.
 
-    `residuals` are ‖Hv − λv‖ / max |λ|, each from one product after convergence, or upper bounds of
-    it (route "gram", where ‖Σ_i u_i ∇²f_i‖ is known: it is 0, or there are two piecewise linear
-    layers).
+    `residuals` are ‖Hv − λv‖ / max |λ|, each from one product after convergence, or for two
+    piecewise linear layers in closed form (route "enclosed") or bounded from above (route "gram").
     """
 
     values: np.ndarray

@@ -8,15 +8,18 @@ takes. Every measure says by its `route` how it was found.
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from flattest.curvature import diagonal, eigenvalues, estimators, spectrum as quadrature
 from flattest.curvature.functions import function_operator
-from flattest.curvature.inputs import is_named
+from flattest.curvature.inputs import is_named, takes_classes
 from flattest.curvature.mlp import blocks_of
 from flattest.curvature.normalized import OPERATORS
 from flattest.curvature.operator import Operator
 from flattest.curvature.result import Eigenpairs, Quantity
 from flattest.curvature.spectrum import SpectralDensity
 from flattest.problem.data import Dataset
+from flattest.problem.libraries import torch_model
 from flattest.problem.losses import loss as resolve_loss
 from flattest.problem.models import MLP, Model
 
@@ -34,6 +37,12 @@ def operator_of(function: Function | Maker, params: Any, data: Any, loss: Any = 
     closed form for an MLP on a Dataset, where it is one of flattest's losses."""
     if isinstance(function, Maker):
         return function.operator(data, loss)
+    if (model := torch_model(function)) is not None:
+        from flattest.curvature.modules import module_operator  # brings PyTorch along
+
+        x, y = (data.x, data.y) if isinstance(data, Dataset) else data
+        y = np.asarray(y).astype(np.int64) if takes_classes(loss) else y
+        return module_operator(model.filled(params, np.shape(x)[1]), (x, y), loss)
     if not is_named(loss) or not isinstance(function, MLP) or not isinstance(data, Dataset):
         return function_operator(function, params, data, loss)
     kind = resolve_loss(loss)

@@ -39,7 +39,7 @@ def spectrum(op: Operator, probes: int = 8, steps: int = 64, seed: int = 0) -> S
         raise FlattestError(f"probes and steps must be ≥ 1, not {probes} and {steps}.")
     rng = generator(seed, "sharpness/spectrum")
     rows = [
-        lanczos.quadrature(op.matvec, rng.choice([-1.0, 1.0], op.size), steps, rng)
+        lanczos.quadrature(op.matmat, rng.choice([-1.0, 1.0], op.size), steps, rng)
         for _ in range(probes)
     ]
     longest = max(len(nodes) for nodes, _ in rows)

@@ -138,8 +138,21 @@ def read_experiment(path: Path) -> Experiment:
     if decode is None:
         raise FlattestError(f"A spec file ends in .json or .toml; {path.name} does not.")
     try:
-        return decode(path.read_bytes(), type=Experiment[Union[task_types()]])  # type: ignore[misc]  # noqa: UP007
+        return decode(path.read_bytes(), type=_experiment_type())
     except OSError as error:
         raise FlattestError(f"Cannot read the spec file {path}: {error.strerror}.") from error
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise FlattestError(f"The spec file {path.name} is malformed: {error}.") from error
+
+
+def as_experiment(spec: Any) -> Experiment:
+    """An experiment from plain data, in the form that `flattest list --json` prints."""
+    try:
+        return msgspec.convert(spec, _experiment_type())
+    except msgspec.ValidationError as error:
+        raise FlattestError(f"This is not an experiment of this flattest: {error}.") from error
+
+
+def _experiment_type() -> Any:
+    """An experiment of any task there is."""
+    return Experiment[Union[task_types()]]  # type: ignore[misc]  # noqa: UP007

@@ -88,7 +88,10 @@ def targets(loss: Loss, y: np.ndarray) -> np.ndarray:
     loss.check_labels(y)
     t = np.asarray(loss.target(y), float)
     if not np.isfinite(t).all():
-        raise FlattestError("Without label smoothing the logistic loss has no minimizer.")
+        raise FlattestError(
+            f"Without label smoothing the loss {loss.name} has no minimizer, and so no flattest "
+            "one; give it some, as ft.Logistic(0.2) or ft.CrossEntropy(10, 0.1)."
+        )
     return t
 
 

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 
 from flattest.errors import FlattestError
-from flattest.flatness.bounds import Bound, known_lower_bound, lower_bound
+from flattest.flatness.bounds import Bound, known_lower_bound, lower_bound, targets
 from flattest.problem.data import Dataset, Estimate, population_mean, require_dataset
-from flattest.problem.losses import Loss, interpolates, loss as resolve_loss
+from flattest.problem.losses import Loss, interpolates, loss as resolve_loss, wrong
 from flattest.problem.models import MLP, Model, Params, in_float64, predict
 
 ZERO = 1e-14
@@ -88,13 +88,23 @@ def _trace(model: Model, params: Params, data: Dataset, loss: str | Loss) -> flo
 def interpolation_error(
     model: Model, params: Params, data: Dataset, loss: str | Loss = "mse"
 ) -> float:
-    """max |f(x_i) − t_i|, where t_i is the output that minimizes the loss at y_i."""
-    return float(np.abs(_outputs(model, params, data) - resolve_loss(loss).target(data.y)).max())
+    """max |f(x_i) − t_i|, where t_i is the output that minimizes the loss at y_i; where the loss
+    sees only differences of outputs, that of these."""
+    f, t = _seen(model, params, data, loss)
+    return float(np.abs(f - t).max())
 
 
 def is_interpolator(model: Model, params: Params, data: Dataset, loss: str | Loss = "mse") -> bool:
     """Whether the network `interpolates` the targets t_i of the training set."""
-    return interpolates(_outputs(model, params, data), resolve_loss(loss).target(data.y))
+    return interpolates(*_seen(model, params, data, loss))
+
+
+def _seen(
+    model: Model, params: Params, data: Dataset, loss: str | Loss
+) -> tuple[np.ndarray, np.ndarray]:
+    """What the loss sees of f(x_i) and of t_i."""
+    kind = resolve_loss(loss)
+    return kind.seen(_outputs(model, params, data)), kind.seen(targets(kind, data.y))
 
 
 def _outputs(model: Model, params: Params, data: Dataset) -> np.ndarray:
@@ -183,8 +193,9 @@ def _is_at_epsilon(model: MLP, exact: Params, x: np.ndarray) -> bool:
 def population_error(
     model: Model, params: Params, data: Dataset, size: int = 10_000, seed: int = 0
 ) -> Estimate:
-    """Pr(y f(x) ≤ 0), over the whole support where it can be enumerated."""
-    return _population_mean(model, params, data, lambda f, y: y * f <= 0, size, seed)
+    """The share of points that are classified wrongly, for one output Pr(y f(x) ≤ 0), over the
+    whole support where it can be enumerated."""
+    return _population_mean(model, params, data, wrong, size, seed)
 
 
 def population_mse(
@@ -195,9 +206,14 @@ def population_mse(
     size: int = 10_000,
     seed: int = 0,
 ) -> Estimate:
-    """E (f(x) − t)², t the output that minimizes the loss at y."""
-    target = resolve_loss(loss).target
-    return _population_mean(model, params, data, lambda f, y: (f - target(y)) ** 2, size, seed)
+    """E ‖f(x) − t‖², t the outputs that minimize the loss at y, as far as the loss sees them."""
+    kind = resolve_loss(loss)
+
+    def squares(f, y):
+        squared = (kind.seen(f) - kind.seen(kind.target(y))) ** 2
+        return squared.reshape(len(y), -1).sum(1)
+
+    return _population_mean(model, params, data, squares, size, seed)
 
 
 def _population_mean(model, params, data, metric, size, seed) -> Estimate:

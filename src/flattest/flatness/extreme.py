@@ -136,7 +136,7 @@ class Points(NamedTuple):
 
 def distinct(x: np.ndarray, t: np.ndarray, what: str) -> tuple[Points, np.ndarray]:
     _, first, group = np.unique(x, axis=0, return_index=True, return_inverse=True)
-    differs = np.flatnonzero(t != t[first[group.ravel()]])
+    differs = np.flatnonzero((t != t[first[group.ravel()]]).reshape(len(t), -1).any(1))
     if len(differs):
         i, j = first[group.ravel()[differs[0]]], differs[0]
         raise FlattestError(

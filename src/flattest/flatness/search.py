@@ -17,11 +17,19 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from flattest.errors import FlattestError
+from flattest.flatness.bounds import targets
 from flattest.flatness.certification import population_error, population_mse
 from flattest.flatness.extreme import distinct_inputs
 from flattest.problem.activations import Activation, activation
 from flattest.problem.data import Dataset, require_dataset
-from flattest.problem.losses import Loss, interpolates, loss as resolve_loss
+from flattest.problem.losses import (
+    CrossEntropy,
+    Logistic,
+    Loss,
+    interpolates,
+    loss as resolve_loss,
+    per_sample,
+)
 from flattest.problem.models import MLP, Model, Params, is_by_neuron, shapes
 from flattest.problem.randomness import generator
 
@@ -35,8 +43,8 @@ class Endpoint:
     """An interpolator as the search sees it.
 
     `sharpness` is Tr ∇²L, `interpolation_error` is max |f(x_i) − target_i| as a share of the
-    largest target, the test error is the zero-one error over the distribution's population (NaN for
-    data that come without one).
+    largest target (of what the loss sees of both), the test error is the zero-one error over the
+    distribution's population (NaN for data that come without one).
     """
 
     sharpness: float
@@ -108,8 +116,9 @@ def bad_interpolator(
 ) -> Params:
     """Parameters that interpolate the data and the wrong labels of `wrong` fresh points.
 
-    A memorizer-like start where no memorizer exists: it answers −y off the training set wherever
-    it was taught to. Gauss–Newton may miss from one initialization, so several are tried.
+    A memorizer-like start where no memorizer exists: it answers −y, or another class, off the
+    training set wherever it was taught to. Gauss–Newton may miss from one initialization, so
+    several are tried.
     """
     require_dataset(data)
     if data.distribution is None:
@@ -117,15 +126,36 @@ def bad_interpolator(
             "A bad interpolator needs data that know their distribution or held-out examples: "
             "Dataset(x, y, test=0.2)."
         )
-    x, y = data.distribution.sample(generator(seed, "wrong labels"), wrong)
+    rng, kind = generator(seed, "wrong labels"), resolve_loss(loss)
+    x, y = _distinct(*data.distribution.sample(rng, wrong))
     fresh = ~(x[:, None, :] == data.x[None]).all(-1).any(1)
-    poisoned = Dataset(np.vstack([data.x, x[fresh]]), np.concatenate([data.y, -y[fresh]]))
-    problem = _Interpolators(model, poisoned, resolve_loss(loss), train_x=data.x)
+    taught = _other_labels(y[fresh], kind, rng)
+    poisoned = Dataset(np.vstack([data.x, x[fresh]]), np.concatenate([data.y, taught]))
+    problem = _Interpolators(model, poisoned, kind, train_x=data.x)
     starts = generator(seed, "bad interpolator").integers(2**31, size=_STARTS - 1).tolist()
     for start in [seed, *starts[:-1]]:
         with contextlib.suppress(NoInterpolator):
             return problem.numpy(_interpolator(problem, start))
     return problem.numpy(_interpolator(problem, starts[-1]))
+
+
+def _distinct(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Without repetitions, in order: what is taught about a point is one label."""
+    first = np.sort(np.unique(x, axis=0, return_index=True)[1])
+    return x[first], y[first]
+
+
+def _other_labels(y: np.ndarray, loss: Loss, rng: np.random.Generator) -> np.ndarray:
+    """Labels that are wrong: another class at random, for several outputs the labels moved round,
+    and −y, or 1 − y for labels 0 and 1."""
+    if isinstance(loss, CrossEntropy):
+        classes = loss.classes or int(y.max()) + 1
+        return (y + rng.integers(1, classes, len(y))) % classes
+    if y.ndim > 1:
+        shifts = rng.integers(1, y.shape[1], len(y)) if y.shape[1] > 1 else np.zeros(len(y), int)
+        moved = (np.arange(y.shape[1]) + shifts[:, None]) % y.shape[1]
+        return np.take_along_axis(y, moved, 1) if y.shape[1] > 1 else -y
+    return 1 - y if isinstance(loss, Logistic) and np.isin(y, [0, 1]).all() else -y
 
 
 class NoInterpolator(FlattestError):
@@ -138,10 +168,12 @@ class _Interpolators:
     def __init__(self, model: Model, data: Dataset, loss: Loss, train_x: np.ndarray | None = None):
         # Repeated inputs are one constraint: twice the same row would make the Jacobian singular.
         points, target = distinct_inputs(data, loss)
+        target = np.ravel(loss.seen(target))
         self.model, self.data, self.loss = model, data, loss
         self.constrained_x, self.target = jnp.asarray(points.x), jnp.asarray(target)
         self.scale = float(np.abs(target).max()) or 1.0
-        self.weight = jnp.asarray(loss.curvature(loss.target(data.y) * 1.0, data.y)) / data.n
+        weights, columns = _hessian_factors(loss, data.y)
+        self.weights, self.columns = jnp.asarray(weights) / data.n, jnp.asarray(columns)
         self.train_x = jnp.asarray(data.x if train_x is None else train_x)
         self.x = jnp.asarray(data.x)
         self.names = shapes(model, data.d)
@@ -167,21 +199,26 @@ class _Interpolators:
         return {name: np.asarray(value) for name, value in self.unflatten(theta).items()}
 
     def _outputs(self, theta):
-        return self.model.apply(self.unflatten(theta), self.constrained_x, self.train_x)
+        """What the loss sees of the outputs, as one vector."""
+        f = self.model.apply(self.unflatten(theta), self.constrained_x, self.train_x)
+        return self.loss.seen(f).ravel()
 
     def _trace(self, model: Model, names: tuple[str, ...] | None, theta):
-        """Σ_i weight_i ‖∇f(x_i)‖² over the parameters `names` (all where None)."""
+        """(1/n) Σ_i Σ_c λ_ic ‖∇ v_icᵀf(x_i)‖² over the parameters `names` (all where None), with
+        ∇²ℓ_i = Σ_c λ_ic v_ic v_icᵀ at the targets: Tr ∇²L at interpolators."""
 
-        def output(params, x):
-            return model.apply(params, x[None], self.train_x)[0]
+        def output(params, x, v):
+            return (v * model.apply(params, x[None], self.train_x)[0]).sum()
 
-        gradients = jax.vmap(jax.grad(output), (None, 0))(self.unflatten(theta), self.x)
-        squares = sum(
-            (g.reshape(len(g), -1) ** 2).sum(1)
-            for name, g in gradients.items()
-            if names is None or name in names
-        )
-        return self.weight @ squares
+        def squares(v):
+            gradients = jax.vmap(jax.grad(output), (None, 0, 0))(self.unflatten(theta), self.x, v)
+            return sum(
+                (g.reshape(len(g), -1) ** 2).sum(1)
+                for name, g in gradients.items()
+                if names is None or name in names
+            )
+
+        return sum(w @ squares(v) for w, v in zip(self.weights, self.columns, strict=True))
 
     def _descended(self, theta, tau):
         """What the search descends: see `search_flattest`."""
@@ -235,6 +272,18 @@ class _Interpolators:
         error = population_error(self.model, params, self.data) if known else np.nan
         mse = population_mse(self.model, params, self.data, self.loss) if known else np.nan
         return Endpoint(float(self.trace(theta)), self.error(theta), float(error), float(mse))
+
+
+def _hessian_factors(loss: Loss, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """λ (c, n) and v (c, n, outputs) with ∇²_f ℓ_i = Σ_c λ_ic v_ic v_icᵀ at the target of y_i; a
+    single output has v = 1, and terms that are 0 for all samples are left out."""
+    t = np.asarray(targets(loss, y))
+    if t.ndim == 1:
+        return np.asarray(loss.curvature(t * 1.0, y))[None], np.ones((1, len(y)))
+    hessian = jax.vmap(jax.hessian(lambda f, y: per_sample(loss, f[None], y[None])[0]))
+    values, vectors = np.linalg.eigh(np.asarray(hessian(jnp.asarray(t), jnp.asarray(y))))
+    counted = (values > 1e-12 * values.max()).any(0)
+    return values.T[counted], np.moveaxis(vectors, 2, 0)[counted]
 
 
 class _Smoothed(MLP, frozen=True, kw_only=True):

@@ -21,6 +21,7 @@ from flattest.experiments.expectations import tail
 from flattest.experiments.experiment import Experiment, VariantName
 from flattest.lab.setup import Setup, experiments_of
 from flattest.problem.models import MLP
+from flattest.runs.questions import answered, ask
 from flattest.runs.results import stored
 from flattest.runs.run import run_experiments
 from flattest.runs.store import Store, StoredRun
@@ -92,8 +93,11 @@ def judge(
     """
     store = store if isinstance(store, Store) else Store.create(store)
     roles = experiments_of(setup, setup)
+    question = ask(store, "judgement", f"judge/{setup.name}", roles, about=setup)
     run_experiments(roles.values(), "full", store, None, workers, scheduler, preload=preload)
-    return answer(setup, roles, "full", store)
+    found = answer(setup, roles, "full", store)
+    answered(store, question, found)
+    return found
 
 
 def answer(
@@ -204,15 +208,15 @@ def _flatness(results: Sequence[Run]) -> str:
     if not at_end:
         return ""
     sharpness, bound = np.median(at_end, axis=0)
-    against = f", certified least {bound:.4g}" if np.isfinite(bound) else ""
+    against = f", certified lower bound {bound:.4g}" if np.isfinite(bound) else ""
     return f"; sharpness {sharpness:.4g}{against}"
 
 
 class Reach(NamedTuple):
     """How flat the algorithm's flattest minimum is: what a search must come down to.
 
-    `ratio` is its sharpness as a multiple of the certified least, `sharpness` that itself, where
-    the searches have the setup's own data and network; NaN where it is not known.
+    `ratio` is its sharpness as a multiple of the certified lower bound, `sharpness` that itself,
+    where the searches have the setup's own data and network; NaN where it is not known.
     """
 
     ratio: float
@@ -258,7 +262,7 @@ def _missing(results: Sequence[Run], generalizes: float, reached: Reach) -> str:
     """What keeps the searches from supporting the statement and would settle it; else nothing.
 
     They do where every search came down from a bad start, as far as the algorithm or to the
-    certified least, to a network that generalizes.
+    certified lower bound, to a network that generalizes.
     """
     if not all(r["start_test_error"].item() > generalizes for r in results):
         return "Not every search began at a network that generalizes badly; teach it more `wrong`."
@@ -284,8 +288,8 @@ def _goal(result: Run, reached: Reach) -> str:
     if np.isfinite(bound := result["bound"].item()):
         ratio = result["sharpness"].item() / bound
         if not reached.ratio > 1:
-            return f"{ratio:.3g} times the certified least; more `steps` would settle it."
-        goal = f"{reached.ratio:.3g} instead of {ratio:.3g} times the certified least"
+            return f"{ratio:.3g} times the certified lower bound; more `steps` would settle it."
+        goal = f"{reached.ratio:.3g} instead of {ratio:.3g} times the certified lower bound"
     elif np.isfinite(reached.sharpness):
         goal = f"sharpness {reached.sharpness:.4g}"
     else:
@@ -296,7 +300,7 @@ def _goal(result: Run, reached: Reach) -> str:
 def _search_sentence(results: Sequence[Run]) -> str:
     flattest = min(results, key=lambda r: r["sharpness"].item())
     bound = flattest["bound"].item()
-    least = f"certified least {bound:.4g}" if np.isfinite(bound) else "no bound is known"
+    least = f"certified lower bound {bound:.4g}" if np.isfinite(bound) else "no bound is known"
     return (
         f"From {len(results)} interpolators with test error "
         f"{np.mean([r['start_test_error'].item() for r in results]):.3f}, descent to sharpness "

@@ -25,6 +25,7 @@ from flattest.experiments.training import Training
 from flattest.lab.challenge import Challenge
 from flattest.problem.data import Dataset, Distribution, HeldOut
 from flattest.problem.distributions import AnyDistribution, declared
+from flattest.problem.libraries import adopted
 from flattest.problem.losses import MSE, Loss, loss
 from flattest.problem.models import AnyModel, Model, declared as declared_model
 from flattest.training.algorithms import Phase
@@ -82,11 +83,13 @@ class Setup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
                 f"A setup's distribution cannot be this {kind}: it is one of flattest's, your own "
                 "subclass of ft.Distribution, or a Dataset with held-out examples."
             )
+        msgspec.structs.force_setattr(self, "model", adopted(self.model))
         if not isinstance(self.model, Model):
             kind = type(self.model).__name__
             raise FlattestError(
                 f"A setup's model cannot be this {kind}: it has init(d, seed) and "
-                "apply(params, x, train_x), as MLP and FunctionModel have."
+                "apply(params, x, train_x), as MLP and FunctionModel have, or is made by "
+                "ft.equinox, ft.flax or ft.pytorch."
             )
         msgspec.structs.force_setattr(self, "distribution", declared(self.distribution))
         msgspec.structs.force_setattr(self, "model", declared_model(self.model))

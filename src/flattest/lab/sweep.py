@@ -4,6 +4,7 @@ import itertools
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -12,6 +13,7 @@ from flattest.errors import FlattestError, require_known
 from flattest.experiments.expectations import tail
 from flattest.experiments.experiment import Experiment, Variant
 from flattest.lab.setup import Setup
+from flattest.runs.questions import answered, ask
 from flattest.runs.results import results
 from flattest.runs.run import run_experiments
 from flattest.runs.store import Store
@@ -129,13 +131,22 @@ def sweep(
     store = store if isinstance(store, Store) else Store.create(store)
     x, y = (axis(a) if isinstance(a, str) else a for a in (x, y))
     grid = cells(setup, x, y, seeds)
+    question = ask(
+        store,
+        "diagram",
+        f"sweep/{setup.name}-{x.setting}-{y.setting}",
+        {f"{i},{j}": e for (i, j), e in grid.items()},
+        about={"setup": setup, "x": x, "y": y, "seeds": seeds},
+    )
     assessed = run_experiments(
         grid.values(), "full", store, None, workers, scheduler, preload=preload
     )
     error = tuple(
         tuple(_error(grid[i, j], store) for j in range(len(x.values))) for i in range(len(y.values))
     )
-    return Diagram(setup.name, x, y, seeds, error, sum(found.missing for found in assessed))
+    found = Diagram(setup.name, x, y, seeds, error, sum(found.missing for found in assessed))
+    answered(store, question, found)
+    return found
 
 
 def _error(e: Experiment, store: Store) -> float:
@@ -143,3 +154,9 @@ def _error(e: Experiment, store: Store) -> float:
     found = results(e, "full", store)
     errors = [0.5 if r.status == "diverged" else tail(r["test_error"]) for r in found]
     return float(np.mean(errors)) if errors else math.nan
+
+
+def read_diagram(kept: Any) -> Diagram:
+    """A diagram from the plain data that a store keeps; JSON has no NaN."""
+    error = tuple(tuple(math.nan if e is None else e for e in row) for row in kept["error"])
+    return replace(msgspec.convert(kept | {"error": ()}, Diagram), error=error)

@@ -248,22 +248,31 @@ def _combined(
     return combined
 
 
-def misprint(id: str, *, printed: str, corrected: str, **settings: Any) -> Callable[[C], C]:
+def misprint(
+    id: str,
+    *,
+    printed: str,
+    corrected: str,
+    evidence: Evidence,
+    refuted_with: Evidence | None = None,
+    **settings: Any,
+) -> Callable[[C], C]:
     """Registers a check for both readings of a misprint; it is given whether it is `as_printed`.
 
-    `id` is what their ids, which end in "as-printed" and "corrected", have in common.
+    `id` is what their ids, which end in "as-printed" and "corrected", have in common; the printed
+    reading is `refuted_with` another kind of evidence where it is given.
     """
 
-    readings: tuple[tuple[str, str, Reading], ...] = (
-        ("as-printed", printed, "as printed"),
-        ("corrected", corrected, "as corrected"),
+    readings: tuple[tuple[str, str, Reading, Evidence], ...] = (
+        ("as-printed", printed, "as printed", refuted_with or evidence),
+        ("corrected", corrected, "as corrected", evidence),
     )
 
     def register(check: C) -> C:
-        for ending, statement, reading in readings:
+        for ending, statement, reading, shown in readings:
             own = functools.partial(check, reading == "as printed")
             read = functools.update_wrapper(own, check)
-            claim(f"{id}{ending}", statement, reading=reading, **settings)(read)
+            claim(f"{id}{ending}", statement, reading=reading, evidence=shown, **settings)(read)
         return check
 
     return register

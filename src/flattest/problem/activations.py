@@ -146,7 +146,7 @@ _FIXED: dict[str, Activation] = {
         "softplus",
         lambda t: _namespace(t).logaddexp(t, t * 0),
         sigmoid,
-        lambda t: sigmoid(t) * (1 - sigmoid(t)),
+        lambda t: sigmoid(t) * sigmoid(-t),
         nonnegative=True,
         steep=True,
         kernel=("softplus", 0.0),

@@ -24,7 +24,8 @@ _ROWS_AT_ONCE = 2**14
 
 @dataclass(frozen=True, eq=False, init=False)
 class Dataset:
-    """Training inputs x (n, d) and labels y (n,), and where errors are measured.
+    """Training inputs x (n, d) and labels y (n,), or (n, k) for k outputs, and where errors are
+    measured. Classes, for the cross-entropy, are whole numbers from 0 on.
 
     That is the population of the `distribution` they came from, or held-out examples: arrays
     `test_x` and `test_y`, or by `test` a share of the rows (0 < test < 1) or a number of them,
@@ -96,9 +97,11 @@ class Dataset:
 def _examples(x_name: str, x: Any, y_name: str, y: Any) -> tuple[np.ndarray, np.ndarray]:
     """Copies that cannot be written, checked: x as rows."""
     x, y = finite_array(x_name, x).copy(), finite_array(y_name, y).copy()
-    if x.ndim < 2 or y.ndim != 1 or len(x) != len(y):
+    rows = y.ndim == 1 or (y.ndim == 2 and y.shape[1] > 1)
+    if x.ndim < 2 or not rows or len(x) != len(y):
         raise FlattestError(
-            f"{x_name} must be (n, d) and {y_name} (n,), not {x.shape} and {y.shape}."
+            f"{x_name} must be (n, d) and {y_name} (n,), or (n, k) for k > 1 outputs, not "
+            f"{x.shape} and {y.shape}."
         )
     if x.size == 0:
         raise FlattestError("The dataset is empty; it needs at least one point and one input.")
@@ -261,6 +264,11 @@ class Examples(HeldOut, frozen=True, tag="examples", dict=True):
                 f"The held-out examples have {test_x.shape[1]} inputs, the training set has "
                 f"{x.shape[1]}."
             )
+        if y.shape[1:] != test_y.shape[1:]:
+            raise FlattestError(
+                f"The held-out labels have shape {test_y.shape}, the training set's {y.shape}: one "
+                "label per point, or as many, for both."
+            )
         rows = Rows(x, y, test_x, test_y)
         parts = [f"{part.shape}".encode() + part.tobytes() for part in rows]
         digest = hashlib.blake2b(b"".join(parts), digest_size=10).hexdigest()
@@ -338,8 +346,8 @@ def population_mean(
 
 def _one_number_per_point(metric, f, y: np.ndarray) -> np.ndarray:
     values = np.asarray(metric(np.asarray(f), y), float)
-    if values.shape != y.shape:
+    if values.shape != y.shape[:1]:
         raise FlattestError(
-            f"The metric must give one number per point, shape {y.shape}, not {values.shape}."
+            f"The metric must give one number per point, shape {y.shape[:1]}, not {values.shape}."
         )
     return values

@@ -343,22 +343,23 @@ class GaussianMixture(Distribution, frozen=True, tag="gaussian_mixture"):
 
 
 class Digits(HeldOut, frozen=True, tag="digits"):
-    """Two of scikit-learn's handwritten digits, 8 × 8 pixels, y = 1 for the first and −1 for the
-    second; a share `test` of the images is held out, the same for every seed.
+    """Some of scikit-learn's handwritten digits, 8 × 8 pixels. Of two classes y = 1 for the first
+    and −1 for the second, of more y is the place among `classes`, from 0 on. A share `test` of the
+    images is held out, the same for every seed.
 
     `inputs`: "pixels" in [0, 1], or the same divided by their norm, "unit".
     """
 
     d: int = 64
-    classes: tuple[int, int] = (3, 8)
+    classes: tuple[int, ...] = (3, 8)
     test: float = 0.2
     inputs: Literal["pixels", "unit"] = "pixels"
 
     def __post_init__(self):
         super().__post_init__()
-        first, second = self.classes
-        if self.d != 64 or first == second or not {first, second} <= set(range(10)):
-            raise FlattestError("Digits have d = 64 and two different classes of 0 … 9.")
+        chosen = set(self.classes)
+        if self.d != 64 or not 2 <= len(self.classes) == len(chosen) or not chosen <= {*range(10)}:
+            raise FlattestError("Digits have d = 64 and two or more different classes of 0 … 9.")
         require_known("kind of inputs", self.inputs, ("pixels", "unit"))
 
     @property
@@ -367,7 +368,7 @@ class Digits(HeldOut, frozen=True, tag="digits"):
 
 
 @cache
-def _digits(classes: tuple[int, int], test: float, inputs: str) -> Rows:
+def _digits(classes: tuple[int, ...], test: float, inputs: str) -> Rows:
     try:
         from sklearn.datasets import load_digits
     except ImportError as error:
@@ -376,7 +377,8 @@ def _digits(classes: tuple[int, int], test: float, inputs: str) -> Rows:
         ) from error
     pixels, digit = load_digits(return_X_y=True)
     chosen = np.isin(digit, classes)
-    x, y = pixels[chosen] / 16, np.where(digit[chosen] == classes[0], 1.0, -1.0)
+    x, places = pixels[chosen] / 16, digit[chosen, None] == np.array(classes)
+    y = np.where(places[:, 0], 1.0, -1.0) if len(classes) == 2 else places.argmax(1).astype(float)
     held_out = Dataset(unit_rows(x) if inputs == "unit" else x, y, test=test).distribution
     assert isinstance(held_out, HeldOut)
     return held_out.rows

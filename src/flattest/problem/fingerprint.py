@@ -1,8 +1,9 @@
 """What a user's own code computes, as a hash: its source, and the values that it reads.
 
 Two functions with the same source differ where a constant of their module or closure does; a file
-that was moved is the same. Code of installed packages is known by its name and by the values in its
-closures, which is where optax keeps a learning rate.
+that was moved is the same. A class may say by `__fingerprint__` what its objects are known by, in
+place of all their attributes. Code of installed packages is known by its name and by the values in
+its closures, which is where optax keeps a learning rate.
 """
 
 import functools
@@ -112,7 +113,9 @@ def _plain_function(value: Any) -> Any:
 
 
 def _object(thing: Any, seen: Seen) -> Iterator[str]:
-    if isinstance(thing, functools.partial):
+    if hasattr(type(thing), "__fingerprint__"):
+        yield from _parts([type(thing), thing.__fingerprint__()], seen)
+    elif isinstance(thing, functools.partial):
         yield from _parts([thing.func, thing.args, thing.keywords], seen)
     elif isinstance(thing, types.MethodType):
         yield from _parts([thing.__func__, thing.__self__], seen)

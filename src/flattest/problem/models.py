@@ -1,5 +1,6 @@
 """Architectures: init and apply, frozen and hashable (wen2023, section 2)."""
 
+import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
@@ -20,11 +21,12 @@ jnp = later("jax.numpy")
 
 @runtime_checkable
 class Model(Protocol):
-    """What training and measures ask of a network with one output.
+    """What training and measures ask of a network.
 
     `init(d, seed)` draws the parameters: a dict of float64 arrays, for d inputs.
-    `apply(params, x, train_x)` is f_θ on the rows of x, pure JAX. `train_x` holds the training
-    inputs, for networks whose output depends on them (Sim-BN); others ignore it.
+    `apply(params, x, train_x)` is f_θ on the rows of x, (n,) or for several outputs (n, k), pure
+    JAX. `train_x` holds the training inputs, for networks whose output depends on them (Sim-BN);
+    others ignore it.
     """
 
     def init(self, d: int, seed: int) -> Params: ...
@@ -146,12 +148,8 @@ class MLP(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="mlp"):
             raise FlattestError(f"norm {self.norm!r} is defined for depth 2, not {self.depth}.")
         if not self.epsilon > 0:
             raise FlattestError(f"Sim-LN's epsilon must be positive, not {self.epsilon!r}.")
-        found = activation(self.activation).fingerprint
-        if self.activation_source not in ("", found):
-            raise FlattestError(
-                f"The activation {self.activation!r} is not the one this network was made with."
-            )
-        msgspec.structs.force_setattr(self, "activation_source", found)
+        source = known_source(self.activation, self.activation_source)
+        msgspec.structs.force_setattr(self, "activation_source", source)
 
     @property
     def sigma(self) -> Activation:
@@ -182,10 +180,8 @@ class MLP(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="mlp"):
     def init(self, d: int, seed: int) -> Params:
         """Parameters drawn as `initialization` says, each from a stream of its own."""
         check_count("The input dimension", d)
-        scales = dict(self.initialization.scales)
         shapes = self.shapes(d)
-        if extra := set(scales) - set(shapes):
-            raise unknown("parameter in init scales:", ", ".join(sorted(extra)), shapes)
+        scales = _scales(self.initialization, shapes)
         return {
             name: self._draw(name, shape, d, seed) * scales.get(name, 1.0)
             for name, shape in shapes.items()
@@ -261,6 +257,80 @@ class MLP(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="mlp"):
         return h + params["b1"] if self.bias else h
 
 
+class DeepMLP(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="deep_mlp"):
+    """W_D σ(… σ(W1 x + b1) …) + b_D: hidden layers of these `widths`, a bias in every layer, and
+    one output per sample, f (n,), or several, f (n, outputs).
+
+    Parameters: W1 (m_1, d), b1 (m_1,), …, the last W_D (outputs, m), b_D (outputs,).
+    """
+
+    widths: tuple[int, ...]
+    outputs: int = 1
+    activation: str = "relu"
+    initialization: Init = Init()
+    activation_source: str = ""
+
+    def __post_init__(self):
+        if not self.widths:
+            raise FlattestError("A DeepMLP has at least one hidden layer: DeepMLP((64, 64)).")
+        widths = tuple(check_count("A hidden layer's width", width) for width in self.widths)
+        msgspec.structs.force_setattr(self, "widths", widths)
+        outputs = check_count("The number of outputs", self.outputs)
+        msgspec.structs.force_setattr(self, "outputs", outputs)
+        source = known_source(self.activation, self.activation_source)
+        msgspec.structs.force_setattr(self, "activation_source", source)
+
+    @property
+    def name(self) -> str:
+        return f"layers of {', '.join(map(str, self.widths))}"
+
+    def shapes(self, d: int) -> dict[str, tuple[int, ...]]:
+        """The parameters' shapes for d inputs, in order."""
+        sizes = d, *self.widths, self.outputs
+        return {
+            f"{kind}{layer}": (m, fan_in) if kind == "W" else (m,)
+            for layer, (fan_in, m) in enumerate(itertools.pairwise(sizes), 1)
+            for kind in "Wb"
+        }
+
+    def init(self, d: int, seed: int) -> Params:
+        """Parameters drawn as `initialization` says, each from a stream of its own."""
+        shapes, rule = self.shapes(check_count("The input dimension", d)), self.initialization
+        scales = _scales(rule, shapes)
+        params = {}
+        for name, shape in shapes.items():
+            fan_in = shapes[f"W{name[1:]}"][1]
+            values = rule.draw(generator(seed, f"init/{name}"), shape, fan_in)
+            kept = name[0] == "W" or rule.weights == "uniform"  # He normal has zero biases
+            params[name] = np.asarray(values) * kept * scales.get(name, 1.0)
+        return params
+
+    def apply(self, params: Params, x, train_x=None):
+        """f_θ on the rows of x."""
+        sigma, last = activation(self.activation), len(self.widths) + 1
+        for layer in range(1, last):
+            x = sigma.value(x @ params[f"W{layer}"].T + params[f"b{layer}"])
+        f = x @ params[f"W{last}"].T + params[f"b{last}"]
+        return f[:, 0] if self.outputs == 1 else f
+
+
+def known_source(name: str, source: str) -> str:
+    """The fingerprint of the activation of this name; raises where `source`, that of the network's
+    spec, is another."""
+    found = activation(name).fingerprint
+    if source not in ("", found):
+        raise FlattestError(f"The activation {name!r} is not the one this network was made with.")
+    return found
+
+
+def _scales(rule: Init, shapes: Mapping[str, Any]) -> dict[str, float]:
+    """The factors of single arrays; raises for an array that the network does not have."""
+    scales = dict(rule.scales)
+    if extra := set(scales) - set(shapes):
+        raise unknown("parameter in init scales:", ", ".join(sorted(extra)), shapes)
+    return scales
+
+
 def _sim_bn(model: MLP, params: Params, r, train_r):
     square = (train_r**2).mean(axis=0)
     # 1 for a neuron that is 0 on all training inputs, whose output is 0.
@@ -279,7 +349,7 @@ NORMS: dict[Norm | None, Normalization] = {
 }
 
 
-AnyModel = MLP | OwnModel
+AnyModel = MLP | DeepMLP | OwnModel
 
 
 def declared(model: Model) -> AnyModel:
@@ -289,7 +359,7 @@ def declared(model: Model) -> AnyModel:
 
 def shapes(model: Model, d: int) -> dict[str, tuple[int, ...]]:
     """The shapes of the parameters for d inputs, in order."""
-    if isinstance(model, MLP):
+    if isinstance(model, MLP | DeepMLP):
         return model.shapes(d)
     return {name: np.shape(value) for name, value in model.init(d, 0).items()}
 

@@ -74,7 +74,7 @@ def orbit_pencil(model: MLP, params: Params, data: Dataset, ell: Loss) -> Pencil
     require_near_minimum(outputs, ell.target(data.y))
     x, exact = data.x, in_float64(params)
     h = x @ exact["W1"].T + exact.get("b1", 0.0)
-    root = np.sqrt(np.asarray(ell.curvature(outputs, data.y), float) / data.n)
+    root = np.sqrt(np.asarray(ell.curvature(outputs, data.y), np.float64) / data.n)
     a = (np.asarray(model.sigma.value(h)) * root[:, None]).T
     slope = (np.asarray(model.sigma.slope(h)) * root[:, None] * exact["W2"]).T
     up = a[:, :, None] * a[:, None, :]

@@ -1,9 +1,15 @@
-"""A Dask cluster: processes on this machine, or a scheduler elsewhere."""
+"""A Dask cluster: processes on this machine, or a scheduler elsewhere.
 
+Nothing here waits in silence for what cannot come: a cluster without workers, or whose scheduler is
+gone, ends with a sentence.
+"""
+
+import concurrent.futures
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,20 +26,102 @@ WORKER_ENVIRONMENT = {
 }
 
 
-def on_cluster(
-    client: Any, work: Callable[[Path, Job], bool], root: Path, jobs: Sequence[Job]
-) -> list[tuple[Job, bool]]:
-    """One round on a Dask cluster, which gives a lost worker's job to another."""
-    from distributed import KilledWorker, as_completed
+DEATHS = 5  # of workers at one job, after which it is given up
+PATIENCE = 30.0  # seconds without a worker, or without a word from the scheduler
+POLL = 0.1  # seconds between two looks at what is done
+KEPT = "What is done is kept, and the same command goes on from there."
 
-    futures = {client.submit(work, root, job, pure=False): job for job in jobs}
-    over = []
-    for future in as_completed(futures):
-        try:
-            over.append((futures[future], future.result()))
-        except KilledWorker as error:
-            raise FlattestError(f"Workers keep dying at {futures[future].label}: {error}") from None
+
+class WorkersLost(FlattestError):
+    """No worker is left, and none has come for a while."""
+
+
+def on_cluster(
+    client: Any,
+    work: Callable[[Path, Job], bool],
+    root: Path,
+    jobs: Sequence[Job],
+    say: Callable[[str], None],
+) -> list[tuple[Job, bool]]:
+    """One round on a Dask cluster, which gives a lost worker's job to another.
+
+    A job at which workers keep dying, or which they cannot read, is given up when the others are
+    over.
+    """
+    from distributed import KilledWorker
+    from distributed.protocol.pickle import dumps
+
+    with _one_sentence(client):
+        futures = {
+            client.submit(_unpacked, work, root, dumps(job), pure=False): job for job in jobs
+        }
+        over, given_up = [], []
+        for future in _completed(client, futures, say):
+            job = futures[future]
+            try:
+                over.append((job, future.result()))
+            except KilledWorker as error:
+                deaths = error.allowed_failures + 1
+                given_up.append(f"{deaths} workers in a row died at {job.name}.")
+            except Unreadable as error:
+                given_up.append(f"The workers cannot read {job.name}: {error}")
+    if given_up:
+        raise FlattestError(f"{given_up[0]} {KEPT}")
     return over
+
+
+class Unreadable(FlattestError):
+    """A job that cannot be made again from what was sent."""
+
+
+def _unpacked(work: Callable[[Path, Job], bool], root: Path, packed: bytes) -> bool:
+    """The job is sent as bytes: Dask ends a worker that cannot read a message."""
+    from distributed.protocol.pickle import loads
+
+    try:
+        job = loads(packed)
+    except Exception as error:
+        raise Unreadable(f"{first_line(error)}.") from None
+    return work(root, job)
+
+
+def _completed(
+    client: Any, futures: Mapping[Any, Job], say: Callable[[str], None]
+) -> Iterator[Any]:
+    """The futures as they are over; an error once there has been no worker for a while."""
+    from distributed import as_completed
+
+    completed, seen, said = as_completed(futures), time.monotonic(), False
+    while not completed.is_empty():
+        batch = completed.next_batch(block=False)
+        yield from batch
+        if batch:
+            continue
+        if _workers(client):
+            seen, said = time.monotonic(), False
+        elif time.monotonic() - seen > PATIENCE:
+            raise WorkersLost(f"No worker has been left for {PATIENCE:.0f} s. {KEPT}")
+        elif not said:
+            say(f"No worker is left; waiting {PATIENCE:.0f} s for another.")
+            said = True
+        time.sleep(POLL)
+
+
+def _workers(client: Any) -> int:
+    """How many there are; the scheduler has its time to say so."""
+    return len(client.sync(client.scheduler.ncores, callback_timeout=PATIENCE))
+
+
+@contextlib.contextmanager
+def _one_sentence(client: Any) -> Iterator[None]:
+    """A scheduler that is gone, or does not answer, said in one sentence."""
+    address = client.scheduler.address
+    try:
+        yield
+    except FlattestError:
+        raise
+    except (concurrent.futures.CancelledError, OSError, TimeoutError) as error:
+        raise FlattestError(f"The Dask scheduler at {address} is gone. {KEPT}") from error
 
 
 @contextlib.contextmanager
@@ -43,7 +131,7 @@ def cluster(workers: int, scheduler: str | None, preload: Reference | None = Non
     from distributed import Client, LocalCluster
 
     quiet = {
-        "distributed.scheduler.allowed-failures": 10,
+        "distributed.scheduler.allowed-failures": DEATHS - 1,
         "distributed.worker.multiprocessing-method": "spawn",
         "distributed.admin.tick.limit": "1h",
     }

@@ -45,6 +45,29 @@ def export(
     return FORMATS[format](whole, folder), skipped
 
 
+def run_row(run: StoredRun) -> dict[str, Any]:
+    """How a run went, what it was asked by name ("model.width") and where its series ended."""
+    fields = {name: getattr(run, name) for name in RUN_FIELDS}
+    return fields | flat_settings(run.task()) | final_numbers(run)
+
+
+def flat_settings(value: Any, name: str = "") -> dict[str, Any]:
+    """Nested settings as one row: "phases[0].lr"; what is unset (None) is left out."""
+    if isinstance(value, dict):
+        entries = {f"{name}.{key}" if name else str(key): item for key, item in value.items()}
+    elif isinstance(value, list):
+        entries = {f"{name}[{i}]": item for i, item in enumerate(value)}
+    else:
+        return {} if value is None else {name: value}
+    return {k: v for key, item in entries.items() for k, v in flat_settings(item, key).items()}
+
+
+def final_numbers(run: StoredRun) -> dict[str, float]:
+    """The last number of each series, as "final.NAME"; none where the last one is not a number."""
+    last = {name: float(v[-1]) for name, v in flat_columns(run) if len(v)}
+    return {f"final.{name}": value for name, value in last.items() if np.isfinite(value)}
+
+
 def series_rows(runs: Sequence[StoredRun]) -> Rows:
     """One row for each run and index, a column for each series.
 
@@ -97,8 +120,7 @@ def tables(
     runs: Sequence[StoredRun], folder: Path, suffix: str, encode: Callable[[Rows], bytes]
 ) -> list[Path]:
     """Both tables, encoded before either is written."""
-    run_rows = [{name: getattr(run, name) for name in RUN_FIELDS} for run in runs]
-    rows = {"runs": run_rows, "series": series_rows(runs)}
+    rows = {"runs": list(map(run_row, runs)), "series": series_rows(runs)}
     data = {folder / f"{name}.{suffix}": encode(table) for name, table in rows.items()}
     for path, content in data.items():
         write_bytes(path, content)

@@ -9,7 +9,6 @@ use one store must run on one machine (or on a file system that provides it).
 import contextlib
 import fcntl
 import os
-import platform
 import sqlite3
 import time
 import uuid
@@ -20,6 +19,7 @@ from typing import Any
 import msgspec
 
 from flattest.files import StoreError, unwritable
+from flattest.machine import place
 
 ANOTHER_STORE = "another folder with --store"
 SCHEMA = 1
@@ -71,10 +71,14 @@ class Row(Standing, frozen=True, kw_only=True):
 
     @property
     def held(self) -> bool:
-        """Whether a live process works on this run."""
-        if self.owner is None or time.time() - (self.heartbeat or 0) > STALE_AFTER:
+        """Whether a live process works on this run.
+
+        A sign of life from the future is no sign: the clock was set back since, and a live process
+        shows the next within seconds.
+        """
+        if self.owner is None or abs(time.time() - (self.heartbeat or 0)) > STALE_AFTER:
             return False
-        return self.host != platform.node() or alive(self.pid or 0)
+        return self.host != place() or alive(self.pid or 0)
 
 
 def alive(pid: int) -> bool:
@@ -164,8 +168,8 @@ class Index:
             row = fetch(db, key)
             if row is None or row.held:
                 return False
-            host, pid = platform.node(), os.getpid()
-            update(db, key, row.owner, owner=owner, host=host, pid=pid, heartbeat=time.time())
+            mine = {"owner": owner, "host": place(), "pid": os.getpid()}
+            update(db, key, row.owner, **mine, heartbeat=time.time())
             db.execute("COMMIT")
         return True
 

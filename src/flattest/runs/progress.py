@@ -3,18 +3,24 @@
 import contextlib
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
+from flattest.experiments.training import Training
 from flattest.files import StoreError
 from flattest.runs.index import Row
 from flattest.runs.plan import Job
 from flattest.runs.store import Store
 
 POLL = 0.5  # seconds between two looks at the store
+# What is left is estimated once a bar has moved for so long, and by so much: the first steps of a
+# run wait for the compiler, and say nothing of the others.
+SECONDS_SEEN, SHARE_SEEN = 3.0, 0.02
 
 
 @contextlib.contextmanager
@@ -30,7 +36,7 @@ def shown(store: Store, jobs: Sequence[Job], console: Console | None) -> Iterato
         BarColumn(),
         TextColumn("{task.percentage:5.1f} %"),
         TimeElapsedColumn(),
-        TimeRemainingColumn(),
+        Remaining(),
         console=console,
         transient=True,
         disable=not console.is_terminal,
@@ -45,6 +51,26 @@ def shown(store: Store, jobs: Sequence[Job], console: Console | None) -> Iterato
         finally:
             end.set()
             watcher.join()
+
+
+class Remaining(ProgressColumn):
+    """What is left to wait, by how fast the bar has moved since it first moved."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self.clock = clock
+        self.began: dict[int, tuple[float, float]] = {}
+
+    def render(self, task: Task) -> Text:
+        if task.completed == 0:
+            return Text(task.fields.get("begins", ""), style="dim")
+        now, share = self.clock(), task.percentage / 100
+        since, before = self.began.setdefault(task.id, (now, share))
+        seconds, moved = now - since, share - before
+        if task.finished or seconds < SECONDS_SEEN or moved < SHARE_SEEN:
+            return Text("")
+        left = timedelta(seconds=round(seconds * (1 - share) / moved))
+        return Text(f"{left} left", style="progress.remaining")
 
 
 class Board:
@@ -78,7 +104,9 @@ class Board:
         job = self.jobs[row.key]
         if row.status == "running":
             if row.key not in self.at_work:
-                self.at_work[row.key] = self.bars.add_task(job.name, total=1.0)
+                begins = "compiling" if isinstance(job.task, Training) else "at work"
+                bar = self.bars.add_task(job.name, total=1.0, begins=begins)
+                self.at_work[row.key] = bar
             self.bars.update(self.at_work[row.key], completed=row.progress)
         elif row.key in self.at_work:
             self.bars.remove_task(self.at_work.pop(row.key))

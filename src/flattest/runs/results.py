@@ -11,8 +11,9 @@ from flattest.errors import FlattestError
 from flattest.evidence import Verdict
 from flattest.experiments.expectations import Expectation, Others
 from flattest.experiments.experiment import VARIANTS, Experiment, VariantName
-from flattest.experiments.registry import experiment, matching
+from flattest.experiments.registry import experiment
 from flattest.runs.folder import StoredRun
+from flattest.runs.questions import asked_for
 from flattest.runs.store import Store
 from flattest.training.run import Run
 
@@ -52,7 +53,7 @@ def stored(
 def find_runs(store: Store, patterns: Sequence[str]) -> list[StoredRun]:
     """The runs of the experiments that match, also where another experiment asked for them first.
 
-    Runs of experiments that are not in the registry are found by their label.
+    Runs of experiments that nobody can name any more are found by their label.
     """
     runs = store.runs()
     most = max((run.seed for run in runs), default=0) + 1
@@ -60,7 +61,7 @@ def find_runs(store: Store, patterns: Sequence[str]) -> list[StoredRun]:
     for pattern in patterns:
         labelled = {run.key for run in runs if has_label(run, pattern)}
         try:
-            known = matching(pattern)
+            known = asked_for(store, pattern)
         except FlattestError:
             if not labelled:
                 raise

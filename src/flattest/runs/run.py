@@ -1,6 +1,7 @@
 """Experiments × seeds → store: skips what is done, resumes what was interrupted."""
 
 from collections.abc import Iterable
+from functools import partial
 
 from rich.console import Console
 
@@ -34,6 +35,7 @@ def run_experiments(
     if jobs:
         from flattest.runs.progress import shown  # slow to import, and not needed to list
 
+        console = console or Console(stderr=True)
         with shown(store, jobs, console):
-            do(jobs, store, workers, scheduler, preload)
+            do(jobs, store, workers, scheduler, preload, partial(console.print, markup=False))
     return [assess(e, variant, store, seeds) for e in chosen]

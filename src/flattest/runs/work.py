@@ -13,13 +13,14 @@ from pathlib import Path
 
 from flattest.files import StoreError
 from flattest.machine import processes
-from flattest.runs.cluster import cluster, on_cluster
+from flattest.runs.cluster import WorkersLost, cluster, on_cluster
 from flattest.runs.lease import LeaseLost
 from flattest.runs.plan import Job
 from flattest.runs.store import Store
 from flattest.runs.user_file import Reference
 
 POLL = 0.5  # seconds between two rounds
+CLUSTERS = 3  # how often worker processes are started, where all of them are lost
 
 
 def work(root: Path, job: Job) -> bool:
@@ -54,22 +55,49 @@ def do(
     workers: int | None,
     scheduler: str | None,
     preload: Reference | None = None,
+    say: Callable[[str], None] = print,
 ) -> None:
-    """Do the jobs here or on a cluster, waiting for those that another process has in hand."""
+    """Do the jobs here or on a cluster, waiting for those that another process has in hand.
+
+    Where all processes that this one started are lost, others are started, a few times.
+    """
     count = processes(workers, len(jobs))
     root = store.root.absolute()
     if scheduler is None and count == 1:
-        until_done(jobs, lambda waiting: [(job, work(root, job)) for job in waiting])
+        until_done(jobs, store, lambda waiting: [(job, work(root, job)) for job in waiting], say)
         return
-    with cluster(count, scheduler, preload) as client:
-        until_done(jobs, lambda waiting: on_cluster(client, work, root, waiting))
+    attempts = CLUSTERS if scheduler is None else 1
+    for attempt in range(1, attempts + 1):
+        try:
+            with cluster(count, scheduler, preload) as client:
+                until_done(jobs, store, lambda js: on_cluster(client, work, root, js, say), say)
+            return
+        except WorkersLost:
+            if attempt == attempts:
+                raise
+            say(f"The workers are lost; starting others ({attempt} of {attempts - 1}).")
 
 
 def until_done(
-    jobs: Sequence[Job], round: Callable[[Sequence[Job]], Iterable[tuple[Job, bool]]]
+    jobs: Sequence[Job],
+    store: Store,
+    round: Callable[[Sequence[Job]], Iterable[tuple[Job, bool]]],
+    say: Callable[[str], None],
 ) -> None:
     """Offer the jobs in rounds, until no other process has any of them in hand."""
+    said = 0
     while jobs:
         jobs = [job for job, over in round(jobs) if not over]
         if jobs:
+            if len(jobs) != said:
+                say(f"Waiting for {len(jobs)} runs: {holder(store, jobs[0])}.")
+                said = len(jobs)
             time.sleep(POLL)
+
+
+def holder(store: Store, job: Job) -> str:
+    """Who has the run in hand."""
+    row = store.index.row(job.key)
+    if row is None or row.owner is None:
+        return f"{job.name} has just been given back"
+    return f"{job.name} is in the hands of process {row.pid} on {row.host}"

@@ -24,7 +24,16 @@ import msgspec
 
 from flattest.errors import FlattestError, require_known
 from flattest.problem.checks import check_count
-from flattest.training.optimizers import Adam, AdamW, Decay, Momentum, Optax, Optimizer, Step
+from flattest.training.optimizers import (
+    Adam,
+    AdamW,
+    Decay,
+    Momentum,
+    Optax,
+    Optimizer,
+    Step,
+    TorchOptimizer,
+)
 
 Ascent = Literal["normalized", "unnormalized", "adaptive"]
 ASCENTS: tuple[str, ...] = get_args(Ascent)
@@ -125,6 +134,8 @@ class Phase(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
             for name in ("rho", "weight_decay", "clip", "decay", "warmup"):
                 if getattr(self, name):
                     raise FlattestError(f"Your own step takes no {name}: it does all of the step.")
+        if isinstance(self.optimizer, TorchOptimizer) and self.weight_decay:
+            raise FlattestError("A torch optimizer has a weight decay of its own; give it there.")
 
     def check(self, n: int) -> None:
         """Raises unless this phase can run on n training points."""
@@ -233,6 +244,14 @@ def gsam(lr: float, rho: float, alpha: float, batch: int | None = 1, **settings:
 def optax(transformation: Any, batch: int | None = 1, **settings: Any) -> Phase:
     """Steps of an optax transformation, such as optax.adam(1e-3); with rho > 0, SAM around it."""
     return Phase(lr=1.0, batch=batch, optimizer=Optax.of(transformation), **settings)
+
+
+def torch_optimizer(make: Callable[[Any], Any], batch: int | None = 1, **settings: Any) -> Phase:
+    """Steps of a torch.optim.Optimizer, for PyTorch modules; with rho > 0, SAM around it.
+
+    As in `torch_optimizer(lambda params: torch.optim.SGD(params, lr=0.1), rho=0.05, epochs=20)`.
+    """
+    return Phase(lr=1.0, batch=batch, optimizer=TorchOptimizer.of(make), **settings)
 
 
 def own_step(function: Callable[..., Any], batch: int | None = 1, **settings: Any) -> Phase:

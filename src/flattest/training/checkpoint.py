@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 
 from flattest.errors import FlattestError
-from flattest.files import Arrays, tensor_bytes, tensors_of, write_bytes
+from flattest.files import Arrays, read_bytes, tensor_bytes, tensors_of, write_bytes
 from flattest.problem.data import Dataset
 from flattest.problem.models import Model, Params, predict
 from flattest.training.algorithms import Phase
@@ -31,7 +31,7 @@ _NAME = re.compile(rf"[0-9]+-[0-9a-f]+{re.escape(_SUFFIX)}")
 _KEPT = 2
 _VERSION = "engine version"
 _LASTING = ("data", "initial parameters")  # what every version writes alike
-_FOLDERS = ("params", "memory", "series")
+_FOLDERS = ("params", "memory", "events", "series")
 _COUNTERS = ("epoch", "step", "phase", "phase_epoch", "changed", "halt", "tally")
 
 
@@ -65,7 +65,7 @@ class Checkpoints:
         sequence = int(files[-1].name.split("-")[0]) + 1 if files else 0
         data = self._encode(state, series, seconds)
         write_bytes(self.folder / f"{sequence:06d}-{_checksum(data)}{_SUFFIX}", data)
-        sound = [path for path in files if _matches(path, path.read_bytes())]
+        sound = [path for path in files if _is_sound(path)]
         superseded, drafts = set(files) - set(sound[1 - _KEPT :]), self.folder.glob(".*.tmp")
         for path in (*superseded, *drafts):
             path.unlink(missing_ok=True)
@@ -78,15 +78,19 @@ class Checkpoints:
         counters = {name: getattr(state, name) for name in _COUNTERS}
         counters["tally"] = dict(state.tally)
         standing = {"identity": self.identity, "counters": counters, "seconds": seconds}
+        parts = state.params, state.memory, state.events, series
         arrays = {
             f"{folder}/{name}": value
-            for folder, part in zip(_FOLDERS, (state.params, state.memory, series), strict=True)
+            for folder, part in zip(_FOLDERS, parts, strict=True)
             for name, value in part.items()
         }
         return tensor_bytes(arrays, standing=json.dumps(standing))
 
     def _read(self, path: Path) -> tuple[State, Arrays, float]:
-        data = path.read_bytes()
+        try:
+            data = read_bytes(path)
+        except OSError as error:
+            raise _Unusable(error.strerror or str(error)) from error
         if not _matches(path, data):
             raise _Unusable("it is damaged (its checksum does not match)")
         arrays, metadata = tensors_of(data)
@@ -102,8 +106,9 @@ class Checkpoints:
             )
         if not current:
             raise _Unusable(f"version {written.get(_VERSION)} of the engine wrote it")
-        params, memory, series = (_of_folder(f"{folder}/", arrays) for folder in _FOLDERS)
-        return State(params, memory=memory, **standing["counters"]), series, standing["seconds"]
+        params, memory, events, series = (_of_folder(f"{folder}/", arrays) for folder in _FOLDERS)
+        state = State(params, memory=memory, events=events, **standing["counters"])
+        return state, series, standing["seconds"]
 
 
 class _Unusable(Exception):
@@ -132,6 +137,13 @@ def identity(
 def _of_folder(folder: str, arrays: Arrays) -> Arrays:
     """The arrays whose names begin with `folder`, by the rest of their names."""
     return {name.removeprefix(folder): arrays[name] for name in arrays if name.startswith(folder)}
+
+
+def _is_sound(path: Path) -> bool:
+    try:
+        return _matches(path, read_bytes(path))
+    except OSError:
+        return False
 
 
 def _matches(path: Path, data: bytes) -> bool:

@@ -1,16 +1,20 @@
 """What a run refuses before it begins, each in one sentence."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import jax.numpy as jnp
 import numpy as np
 
+from flattest.curvature.inputs import attempt
 from flattest.errors import FlattestError
+from flattest.problem.checks import finite_array
 from flattest.problem.data import Dataset, require_dataset
-from flattest.problem.losses import Logistic, Loss
+from flattest.problem.libraries import torch_model
+from flattest.problem.losses import MSE, HalfMSE, Loss, check_outputs
 from flattest.problem.models import MLP, Model, Params
 from flattest.training.algorithms import Phase
 from flattest.training.flows import Flow
+from flattest.training.optimizers import Optax, Step, TorchOptimizer
 
 DTYPES = ("float32", "float64")
 
@@ -39,9 +43,34 @@ def checked_phases(
         if not isinstance(phase, Phase | Flow):
             raise FlattestError(f"A phase is made by gd, sgd, sam or flow; {phase!r} is not one.")
         phase.check(data.n)
-        if isinstance(phase, Phase) and phase.label_noise > 0 and isinstance(loss, Logistic):
-            raise FlattestError("Label noise y ± σ is defined for the squared losses only.")
+        squared = isinstance(loss, MSE | HalfMSE) and data.y.ndim == 1
+        if isinstance(phase, Phase) and phase.label_noise > 0 and not squared:
+            raise FlattestError(
+                "Label noise y ± σ is defined for the squared losses and one output only."
+            )
     return phases
+
+
+_JAX_ONLY: dict[str, Callable[[Phase], bool]] = {
+    "an optax transformation": lambda phase: isinstance(phase.optimizer, Optax),
+    "a JAX step of your own": lambda phase: isinstance(phase.optimizer, Step),
+    "a projection": lambda phase: phase.project is not None,
+}
+
+
+def check_libraries(model: Model, phases: Sequence[Phase | Flow]) -> None:
+    """Raises where an algorithm is written in another library than the network."""
+    in_torch = torch_model(model) is not None
+    for phase in phases:
+        if isinstance(phase, Flow):
+            unfit = "a flow" if in_torch else None
+        elif in_torch:
+            unfit = next((what for what, is_so in _JAX_ONLY.items() if is_so(phase)), None)
+        else:
+            unfit = "a torch optimizer" if isinstance(phase.optimizer, TorchOptimizer) else None
+        if unfit is not None:
+            where = "a PyTorch module" if in_torch else "a JAX network"
+            raise FlattestError(f"{where} cannot be trained by {unfit}.".capitalize())
 
 
 def check_patterns(model: Model, phases: Sequence[Phase | Flow]) -> None:
@@ -58,7 +87,7 @@ def check_patterns(model: Model, phases: Sequence[Phase | Flow]) -> None:
 
 
 def check_params(
-    model: Model, params: Params, data: Dataset, phases: Sequence[Phase | Flow]
+    model: Model, params: Params, data: Dataset, loss: Loss, phases: Sequence[Phase | Flow]
 ) -> None:
     """Raises unless the network can be evaluated on the data from finite parameters."""
     if isinstance(model, MLP):
@@ -70,14 +99,19 @@ def check_params(
     if projects and "W1" not in params:
         raise FlattestError("The projection needs a first layer named W1 (and b1).")
     if isinstance(model, MLP):
+        check_outputs(loss, (data.n,), data.y)
         return
-    try:
-        f = model.apply({k: jnp.asarray(v) for k, v in params.items()}, data.x, data.x)
-    except (TypeError, ValueError) as error:
+    failure = f"The model cannot be applied to {data.d} inputs with these parameters"
+    exact = {name: jnp.asarray(value) for name, value in params.items()}
+    f = attempt(failure, model.apply, exact, data.x, data.x)
+    check_outputs(loss, np.shape(f), data.y)
+
+
+def drawn_params(model: Model, d: int, seed: int) -> Params:
+    """What the model draws for the seed; raises unless it is a dict of arrays of real numbers."""
+    params = attempt(f"{type(model).__name__}.init({d}, {seed}) failed", model.init, d, seed)
+    if not isinstance(params, Mapping) or not params:
         raise FlattestError(
-            f"The model cannot be applied to {data.d} inputs with these parameters: {error}"
-        ) from error
-    if np.shape(f) != (data.n,):
-        raise FlattestError(
-            f"The model must give one output per point, shape ({data.n},), not {np.shape(f)}."
+            f"A model's init gives a dict of arrays by name, not a {type(params).__name__}."
         )
+    return {name: finite_array(f"Parameter {name}", value) for name, value in params.items()}

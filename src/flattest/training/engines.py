@@ -1,9 +1,10 @@
-"""The two engines by name, and which of them a run gets."""
+"""The engines by name, and which of them a run gets."""
 
 from collections.abc import Callable, Sequence
 from typing import Literal, get_args
 
 from flattest.errors import FlattestError, require_known
+from flattest.problem.libraries import torch_model
 from flattest.problem.losses import Loss
 from flattest.problem.models import Model
 from flattest.training import flow_engine, fused, loop
@@ -13,9 +14,17 @@ from flattest.training.state import Problem, State
 
 Backend = Literal["auto", "jax", "fused"]
 
+
+def _in_pytorch(problem: Problem, phase: Phase, state: State, epochs: int) -> State:
+    from flattest.training import module_engine  # brings PyTorch along
+
+    return module_engine.advance(problem, phase, state, epochs)
+
+
 ENGINES: dict[str, Callable[[Problem, Phase, State, int], State]] = {
     "jax": loop.advance,
     "fused": fused.advance,
+    "torch": _in_pytorch,
 }
 
 
@@ -32,6 +41,10 @@ def choose(
     """The name of the engine for steps, and why it is not the fused one ("" where it is)."""
     require_known("backend", backend, get_args(Backend))
     phases = [phase for phase in every if isinstance(phase, Phase)]
+    if torch_model(model) is not None:
+        if backend != "auto":
+            raise FlattestError("A PyTorch module is trained in PyTorch: leave backend at 'auto'.")
+        return "torch", "A PyTorch module is trained in PyTorch."
     if not phases:
         return "flow", ""
     if backend == "jax":

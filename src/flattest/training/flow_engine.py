@@ -7,20 +7,36 @@ the order is 1; the estimated error still bounds the step. What happens in an ep
 its start only: any way to cut a phase gives the same bits.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from flattest.errors import FlattestError
+from flattest.training import flow_walls
 from flattest.training.flows import Flow
-from flattest.training.manifold import Manifold, Point, RankDeficient, manifold, norm
+from flattest.training.manifold import (
+    NOWHERE,
+    Attempt,
+    Manifold,
+    Point,
+    RankDeficient,
+    manifold,
+    norm,
+)
 from flattest.training.state import Halt, Problem, State
 
 # Steps below this share of an epoch are a flow that stalls.
 _LEAST = 1e-9
+# So many events in a row, all but at once, are a flow that stalls, too.
+_IDLE = 1000
 _DEPENDENT = (
     "the gradients of its outputs are linearly dependent, so that there is no tangent space"
 )
+
+# Of every step that crosses kinks: when it ended, how many it crossed, and what S rose by.
+CROSSINGS = ("crossing_time", "crossing_count", "crossing_jump")
+Row = tuple[float, float, float]
 
 # What a flow logs, before its first step.
 NOTHING_YET = {
@@ -53,9 +69,15 @@ class Step:
         return self.end.sharpness - self.start.sharpness
 
 
+def interpolators(problem: Problem, phase: Flow) -> Manifold:
+    """M, its points moving as the phase sees kinks."""
+    found = manifold(problem, phase)
+    return flow_walls.manifold(found) if phase.kinks == "walls" else found
+
+
 def begin(problem: Problem, phase: Flow, state: State) -> Point:
     """The interpolator that the flow starts from; a sentence where there is none."""
-    where = manifold(problem, phase)
+    where = interpolators(problem, phase)
     if not np.isfinite(where.target).all():
         raise FlattestError("The loss has no minimizer to flow along; give it label smoothing.")
     start = where.at(where.flat(state.params))
@@ -75,9 +97,9 @@ def begin(problem: Problem, phase: Flow, state: State) -> Point:
 
 def advance(problem: Problem, phase: Flow, state: State, epochs: int) -> State:
     """The state after `epochs` more epochs of the flow, or where it ended."""
-    where, point = manifold(problem, phase), begin(problem, phase, state)
+    where, point = interpolators(problem, phase), begin(problem, phase, state)
     while epochs > 0 and state.halt is None:
-        point, tally, halt = _epoch(where, phase, point, dict(state.tally))
+        point, tally, crossed, halt = _epoch(where, phase, point, dict(state.tally))
         # What goes on from here is θ by name: the bits are those of a run that was cut.
         state = replace(
             state,
@@ -86,6 +108,7 @@ def advance(problem: Problem, phase: Flow, state: State, epochs: int) -> State:
             step=state.step + 1,
             phase_epoch=state.phase_epoch + 1,
             tally=tally,
+            events=_with_rows(state.events, crossed),
             halt=halt,
         )
         epochs -= 1
@@ -94,17 +117,28 @@ def advance(problem: Problem, phase: Flow, state: State, epochs: int) -> State:
 
 def _epoch(
     where: Manifold, phase: Flow, point: Point, tally: dict[str, float]
-) -> tuple[Point, dict[str, float], Halt | None]:
-    """One epoch of the flow, what was counted, and why it ended, if it did."""
+) -> tuple[Point, dict[str, float], list[Row], Halt | None]:
+    """One epoch of the flow, what was counted, its crossings, and why it ended, if it did."""
     length = phase.time / phase.epochs
+    crossed: list[Row] = []
     for step in steps(where, phase, point, length):
         if step is None:
-            return point, tally, "stalled"
+            return point, tally, crossed, "stalled"
         tally = _counted(tally, step)
+        if step.crossings > 0:
+            crossed.append((tally["time"], step.crossings, step.rise))
         point = step.end
         if point.stationarity <= phase.stationary:
-            return point, tally, "stopped"
-    return point, tally, None
+            return point, tally, crossed, "stopped"
+    return point, tally, crossed, None
+
+
+def _with_rows(events: Mapping[str, np.ndarray], crossed: list[Row]) -> dict[str, np.ndarray]:
+    columns = np.array(crossed).reshape(-1, len(CROSSINGS)).T
+    return {
+        name: np.concatenate([events.get(name, np.zeros(0)), column])
+        for name, column in zip(CROSSINGS, columns, strict=True)
+    }
 
 
 def _counted(tally: dict[str, float], step: Step) -> dict[str, float]:
@@ -125,21 +159,22 @@ def _counted(tally: dict[str, float], step: Step) -> dict[str, float]:
 
 def steps(where: Manifold, phase: Flow, point: Point, length: float):
     """The accepted steps over a stretch of time; None in the place of the last where the flow
-    stalls: where no step is small enough, or the gradients become dependent."""
-    done, h = 0.0, min(length, _first_step(phase, point))
+    stalls: where no step is small enough, the gradients become dependent, or events do not end."""
+    step = flow_walls.step if phase.kinks == "walls" else _step
+    done, h, idle = 0.0, min(length, _first_step(phase, point)), 0
     while done < length:
         h = min(h, length - done)
-        if h < _LEAST * length and length - done > 2 * h:
+        if (h < _LEAST * length and length - done > 2 * h) or idle > _IDLE:
             yield None
             return
-        step = _attempt(where, point, h)
-        share = np.inf if step is None else step.error / (phase.tolerance * norm(point.theta))
-        if step is not None and share <= 1:
-            yield step
+        found = step(where, point, h, phase.tolerance * norm(point.theta))
+        if found.end is not None:
+            yield Step(point, found.end, found.h, found.error)
             # The rest of an epoch may be lost to rounding.
-            done = length if h == length - done else done + h
-            point = step.end
-        h *= min(4.0, max(0.2, 0.9 * (share + 1e-12) ** (-1 / 3))) if np.isfinite(share) else 0.2
+            done = length if found.h == length - done else done + found.h
+            idle = idle + 1 if found.h < _LEAST * length else 0
+            point = found.end
+        h *= min(4.0, max(0.2, 0.9 * (found.share + 1e-12) ** (-1 / 3)))
 
 
 def _first_step(phase: Flow, point: Point) -> float:
@@ -149,17 +184,19 @@ def _first_step(phase: Flow, point: Point) -> float:
     return 0.3 * moved / speed if speed > 0 else np.inf
 
 
-def _attempt(where: Manifold, point: Point, h: float) -> Step | None:
-    """A step of length h with its estimated error; None where it cannot be made."""
+def _step(where: Manifold, point: Point, h: float, allowed: float) -> Attempt:
+    """A step of length h, wherever its kinks are."""
     try:
         k1, theta = point.velocity, point.theta
         k2 = where.at(theta + h / 2 * k1).velocity
         k3 = where.at(theta + 3 * h / 4 * k2).velocity
         ahead = where.at(theta + h / 9 * (2 * k1 + 3 * k2 + 4 * k3))
         error = h * norm(-5 / 72 * k1 + k2 / 12 + k3 / 9 - ahead.velocity / 8)
-        end = where.onto(ahead) if np.isfinite(error) else None
+        if not error <= allowed:
+            return Attempt(None, h, error, error / allowed if np.isfinite(error) else np.inf)
+        end = where.onto(ahead)
         if end is None or not np.isfinite(end.stationarity):
-            return None
+            return NOWHERE
     except RankDeficient:
-        return None
-    return Step(point, end, h, error)
+        return NOWHERE
+    return Attempt(end, h, error, error / allowed)

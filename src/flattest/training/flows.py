@@ -8,7 +8,8 @@ Gauss–Newton part and Tr ∇²L = (1/n) Σ_i ℓ″(t_i) ‖∇f_i‖². The f
 the limit on paper of 1-SAM (t = ηρ²/2 a step) and of label-noise SGD (t = η²σ²/2 a step) as their
 steps shrink. At a ReLU's kink the trace jumps, which no gradient shows, so that there are two:
 kinks *unseen*, where ∇ is the gradient almost everywhere, and kinks *seen*, where it is that of the
-trace with σ smoothed over a width δ, δ log(1 + e^{t/δ}); M stays that of the network itself.
+trace with σ smoothed over a width δ, δ log(1 + e^{t/δ}); M stays that of the network itself. Its
+limit δ → 0 has one-way *walls* at the kinks (`flow_walls`).
 """
 
 import math
@@ -19,14 +20,14 @@ import msgspec
 from flattest.errors import FlattestError, require_known
 from flattest.problem.checks import check_count
 
-Kinks = Literal["unseen", "seen"]
+Kinks = Literal["unseen", "seen", "walls"]
 
 
 class Flow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="flow"):
     """One stretch of the flow, from an interpolator (or near enough for Newton's method).
 
     time: how long it flows, in `epochs` equal pieces, at whose ends it is logged and saved.
-    kinks, width: "unseen" or "seen", and δ where they are seen.
+    kinks, width: "unseen", "seen" or "walls", and δ where they are seen.
     tolerance: the error of a step, estimated, is at most this share of ‖θ‖.
     stationary: the flow ends where ‖P∇Tr‖ ‖θ‖ ≤ stationary · Tr.
     """

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from flattest.problem.losses import per_sample
 from flattest.training.algorithms import Phase
 from flattest.training.optimizers import Decay, Optimizer, Step
 from flattest.training.order import label_noise_signs, sample_order, stream_seed
@@ -162,7 +163,7 @@ def _close_epoch(model, loss, shape, numbers, x, y, before: _Carry, after, finit
     bad_step = jnp.where(finite.all(), finite.size, jnp.argmin(finite))
     changed, stopped = before.changed, False
     if shape.conditions:
-        value = loss.value(model.apply(params, x, x), y).mean()
+        value = per_sample(loss, model.apply(params, x, x), y).mean()
         changed = before.changed | (value < numbers["change_below"])
         stopped = value <= numbers["stop_loss"]
     halt = jnp.where(diverged, _DIVERGED, jnp.where(stopped, _STOPPED, 0)).astype(jnp.int32)
@@ -199,7 +200,7 @@ def _step(model, loss, shape, numbers, train_x, theta, batch):
     def gradient(apply, at, x, y, mean):
         def batch_loss(theta):
             f = apply(theta, x, train_x)
-            return (mean.astype(f.dtype) * loss.value(f, y)).sum(), f
+            return (mean.astype(f.dtype) * per_sample(loss, f, y)).sum(), f
 
         return jax.grad(batch_loss, has_aux=True)(at)
 

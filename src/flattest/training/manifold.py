@@ -29,7 +29,7 @@ from flattest.training.state import Problem
 
 # Pivots of K below this share of its largest are rounding: J has lost rank.
 _RANK = 1e-13
-_NEWTON_STEPS = 20
+NEWTON_STEPS = 20
 _ENTRIES_AT_ONCE = 2**22
 
 
@@ -112,7 +112,7 @@ class Manifold(NamedTuple):
     def onto(self, point: Point) -> Point | None:
         """The interpolator that Newton's method leads to; None where it leads to none."""
         scale = np.abs(self.target).max()
-        for _ in range(_NEWTON_STEPS):
+        for _ in range(NEWTON_STEPS):
             missed = self.target - point.f
             if np.abs(missed).max() <= 0.1 * INTERPOLATION * scale:
                 return point
@@ -120,6 +120,19 @@ class Manifold(NamedTuple):
                 return None
             point = self.at(point.theta + point.pull(point.solve(missed)))
         return None
+
+
+class Attempt(NamedTuple):
+    """A step that was tried: where it ended (None where it cannot be made, or is not accurate), how
+    long it took, its estimated error, and that of the whole as a share of what is allowed."""
+
+    end: Point | None
+    h: float
+    error: float
+    share: float
+
+
+NOWHERE = Attempt(None, 0.0, np.inf, np.inf)
 
 
 def manifold(problem: Problem, phase: Flow) -> Manifold:
@@ -141,7 +154,13 @@ def smoothed(model: Model, phase: Flow) -> Model:
         raise FlattestError(
             "A flow sees the kinks of MLPs with σ = relu only; use kinks='unseen' for this network."
         )
-    return msgspec.structs.replace(model, activation=f"softplus:{phase.width!r}")
+    if phase.kinks == "seen":
+        return msgspec.structs.replace(model, activation=f"softplus:{phase.width!r}")
+    if model.depth != 2 or model.norm is not None:
+        raise FlattestError(
+            "Walls are for two layers without a norm; use kinks='seen' for this network."
+        )
+    return model
 
 
 @dataclass(eq=False)

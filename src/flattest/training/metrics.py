@@ -12,7 +12,8 @@ from jax import lax
 from flattest.curvature.sharpness import trace
 from flattest.flatness.bounds import known_lower_bound
 from flattest.problem.data import Dataset, Population
-from flattest.problem.losses import Loss, zero_one_error
+from flattest.problem.libraries import torch_model
+from flattest.problem.losses import Loss, per_sample, zero_one_error
 from flattest.problem.models import MLP, Model, Params
 from flattest.problem.randomness import generator
 
@@ -47,8 +48,22 @@ class Metrics:
                 point |= METRICS[name](self, exact)
         return point
 
+    def loss_and_gradient(self, params: Params):
+        """(L(θ), f_θ on the training set) and ∇L(θ)."""
+        if (model := torch_model(self.model)) is not None:
+            from flattest.training.module_engine import loss_and_gradient  # brings PyTorch along
+
+            return loss_and_gradient(model, self.loss, params, self.data)
+        return _loss_and_gradient(self.model, self.loss, params, self.data.x, self.data.y)
+
+    def outputs(self, params: Params, x: np.ndarray) -> np.ndarray:
+        """f_θ on the rows of x."""
+        if (model := torch_model(self.model)) is not None:
+            return model.apply(params, x)
+        return np.asarray(_outputs(self.model, params, x, self.data.x))
+
     def mean_loss(self, f: np.ndarray, y: np.ndarray) -> float:
-        return float(np.mean(self.loss.value(f, y)))
+        return float(np.mean(per_sample(self.loss, f, y)))
 
     @cached_property
     def least_loss(self) -> float:
@@ -57,9 +72,10 @@ class Metrics:
 
     @cached_property
     def constant_loss(self) -> float:
-        """The training loss of the best constant output (its mean target, exact for squares)."""
-        target = np.clip(self.loss.target(self.data.y), -1e3, 1e3)
-        return self.mean_loss(np.full(self.data.n, np.mean(target)), self.data.y)
+        """The training loss of the best constant output."""
+        constant = np.asarray(self.loss.constant(self.data.y))
+        shape = self.data.n, *constant.shape
+        return self.mean_loss(np.broadcast_to(constant, shape), self.data.y)
 
     @cached_property
     def bound(self) -> float:
@@ -71,8 +87,8 @@ class Metrics:
 
 
 def _training(metrics: Metrics, params: Params) -> Point:
-    x, y = metrics.data.x, metrics.data.y
-    (value, f), g = _loss_and_gradient(metrics.model, metrics.loss, params, x, y)
+    y = metrics.data.y
+    (value, f), g = metrics.loss_and_gradient(params)
     return {
         "train_loss": float(value),
         "train_error": zero_one_error(f, y),
@@ -91,7 +107,7 @@ def _test(metrics: Metrics, params: Params) -> Point:
     points = metrics.population
     if points is None:
         return {"test_loss": float("nan"), "test_error": float("nan")}
-    f = np.asarray(_outputs(metrics.model, params, points.x, metrics.data.x))
+    f = metrics.outputs(params, points.x)
     return {
         "test_loss": metrics.mean_loss(f, points.y),
         "test_error": zero_one_error(f, points.y),
@@ -166,7 +182,7 @@ def _loss_and_gradient(model: Model, loss: Loss, params: Params, x, y):
 
     def mean_loss(params):
         f = model.apply(params, x, x)
-        return jnp.mean(loss.value(f, y)), f
+        return jnp.mean(per_sample(loss, f, y)), f
 
     return jax.value_and_grad(mean_loss, has_aux=True)(params)
 

@@ -151,6 +151,35 @@ class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="step"):
         return {}
 
 
+class TorchOptimizer(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="torch_optimizer"
+):
+    """A user's torch.optim.Optimizer of u, as the function that makes it of parameters, known by
+    its fingerprint; its own learning rates are multiplied by η_t, which is 1 unless a schedule says
+    otherwise. PyTorch modules are trained by it.
+
+    A spec that was read from a file finds the function where this process has made it.
+    """
+
+    source: str
+
+    @classmethod
+    def of(cls, make: Callable[[Any], Any]) -> "TorchOptimizer":
+        if not callable(make) or (hasattr(make, "step") and not isinstance(make, type)):
+            raise FlattestError(
+                "A function that makes the optimizer is asked for, as "
+                f"lambda params: torch.optim.SGD(params, lr=0.1), not {make!r}."
+            )
+        return cls(remember(make))
+
+    @property
+    def make(self) -> Callable[[Any], Any]:
+        return recall(self.source, "torch optimizer")
+
+    def begin(self, params: Tree) -> Tree:
+        return {}
+
+
 class Cosine(_Spec, frozen=True, tag="cosine"):
     """η falls to `final` · η along half a cosine: ×(final + (1 − final)(1 + cos πt/T)/2) at step t
     of the phase's T."""
@@ -181,5 +210,5 @@ class Steps(_Spec, frozen=True, tag="steps"):
         return self.by**passed
 
 
-Optimizer = Momentum | Adam | AdamW | Optax | Step
+Optimizer = Momentum | Adam | AdamW | Optax | Step | TorchOptimizer
 Decay = Cosine | Steps

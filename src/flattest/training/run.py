@@ -14,8 +14,9 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     series: named float64 arrays. Of training: epoch, step, phase, train_loss, train_error,
     gradient_norm, norm, sharpness, bound, gap, test_loss, test_error, norm_W1, …, active_neurons,
-    one entry for each logged epoch. The gap is sharpness/bound − 1; the bound holds for
-    interpolators, so that the gap of a network with a positive loss may be a little below 0.
+    one entry for each logged epoch; of a flow also crossing_time, crossing_count and crossing_jump,
+    one for each of its steps that crossed kinks. The gap is sharpness/bound − 1; the bound holds
+    for interpolators, so that the gap of a network with a positive loss may be a little below 0.
     status: "finished", "diverged" or "stagnated"; step: the number of updates at the end, or when
     that happened; sentence: the same in words. params: at the end, of a diverged run those before
     the epoch in which it diverged. backend: the engine, and `reason` why it was not the fused one.

@@ -39,7 +39,7 @@ class State:
     `phase`. changed: whether the phase's step change has happened. halt: why the engine returned
     early, "stopped" (the loss reached `stop_loss`, or a flow a stationary point), "diverged" or
     "stalled" (a flow whose steps became too small). tally: what an engine counts over the run, by
-    name; it is logged beside the metrics.
+    name; it is logged beside the metrics. events: what happened on the way, a row each, by name.
 
     A diverged epoch is not applied: params, memory and the epochs are those at its start, and
     `step` is the number of updates done when the network's output on a batch, or at the end of the
@@ -59,6 +59,7 @@ class State:
     halt: Halt | None = None
     memory: dict[str, np.ndarray] = field(default_factory=dict)
     tally: Mapping[str, float] = field(default_factory=dict)
+    events: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     @property
     def dtype(self) -> np.dtype:

@@ -10,6 +10,7 @@ import numpy as np
 from flattest.errors import require_known
 from flattest.files import write_tensors
 from flattest.problem.data import Dataset
+from flattest.problem.libraries import adopted
 from flattest.problem.losses import Loss, loss as resolve_loss
 from flattest.problem.models import Model, Params
 from flattest.problem.randomness import checked_seed
@@ -58,14 +59,16 @@ def train(
     which is also how long Ctrl-C may have to wait.
     """
     log, loss = Log() if log is None else log, resolve_loss(loss)
+    model = adopted(model)
     checks.check_kinds(model, data)
     loss.check_labels(data.y)
     seed = checked_seed(seed)
     require_known("dtype", dtype, checks.DTYPES)
     phases = checks.checked_phases(phases, data, loss)
     checks.check_patterns(model, phases)
-    params = model.init(data.d, seed) if params is None else params
-    checks.check_params(model, params, data, phases)
+    checks.check_libraries(model, phases)
+    params = checks.drawn_params(model, data.d, seed) if params is None else params
+    checks.check_params(model, params, data, loss, phases)
     tally = NOTHING_YET if checks.flows(phases, dtype) else {}
     values = {key: np.array(value, dtype, order="C") for key, value in params.items()}
     start = State(values, tally=tally)
@@ -134,7 +137,7 @@ class _Session:
         self.report(state)
         status, step, sentence = self.end(state)
         return Run(
-            series=self.series,
+            series=self.series | dict(state.events),
             seed=self.problem.seed,
             status=status,
             step=step,

@@ -23,7 +23,7 @@ def test_a_panel_shows_the_median_the_range_and_the_bound(tmp_path):
     assert [line.get_label() for line in errors.lines] == ["test error", "train error"]
     np.testing.assert_allclose(errors.lines[0].get_ydata(), trained(1)["test_error"])
     assert sharpness.lines[1].get_linestyle() == "--"
-    assert [path.suffix for path in save(drawn, tmp_path, "fig4b")] == [".png", ".svg"]
+    assert [path.suffix for path in save(drawn, tmp_path, "fig4b")] == [".png", ".svg", ".pdf"]
 
 
 def test_figure_2b_lists_the_largest_neurons():

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 import flattest as ft
+from flattest.ledger.claim import get
+from flattest.ledger.verify import check
 from flattest.papers.wen2023.claims import near_flattest
 from flattest.papers.wen2023.claims.batch_norm import normalized, sim_bn, squares
 from flattest.papers.wen2023.claims.near_flattest import (
@@ -75,3 +77,12 @@ def test_five_neurons_are_near_flattest_interpolate_and_are_wrong_somewhere():
     f = ft.predict(sim_bn(5), params, data.x, data.x)
     np.testing.assert_allclose(f, data.y, atol=1e-12)
     assert output_error(sim_bn(5), params, data) > 1
+
+
+def test_the_refutation_of_theorem_3_2_rests_on_three_traces_that_agree(monkeypatch):
+    """One part in a million off the closed form, and the instance does not count."""
+    closed = near_flattest.trace
+    monkeypatch.setattr(near_flattest, "trace", lambda *network: closed(*network) * (1 + 1e-6))
+    row = check(get("wen2023/theorem-3.2/as-printed"))
+    assert row.status == "error"
+    assert "trace by finite differences" in row.note

@@ -9,35 +9,10 @@ from matplotlib.patches import Polygon
 
 import flattest as ft
 from flattest.experiments.training import Training
-from flattest.palette import BLUE, GREEN, INK, RED
+from flattest.lab.curves import curves
+from flattest.palette import BLUE, INK, RED
 from flattest.papers.wen2023.experiments import EXPERIMENTS
 from flattest.problem.models import largest_neurons
-
-
-def curves(results: Sequence[ft.Run]) -> Figure:
-    """Train and test error, and the sharpness with its certified bound; median and range."""
-    drawn = Figure(figsize=(9, 3.2), layout="constrained")
-    errors, sharpness = drawn.subplots(1, 2)
-    band(errors, results, "test_error", BLUE, "test error")
-    band(errors, results, "train_error", RED, "train error")
-    errors.set(xscale="log", xlabel="epoch", ylabel="zero-one error", ylim=(-0.02, 0.6))
-    errors.legend(frameon=False)
-    band(sharpness, results, "sharpness", GREEN, "Tr ∇²L")
-    bound = np.median([result["bound"][-1] for result in results])
-    if np.isfinite(bound):
-        sharpness.axhline(bound, color=INK, linestyle="--", label=f"certified bound {bound:.4g}")
-    sharpness.set(xscale="log", yscale="log", xlabel="epoch", ylabel="sharpness")
-    sharpness.legend(frameon=False)
-    return drawn
-
-
-def band(ax: Axes, results: Sequence[ft.Run], series: str, colour: str, label: str) -> None:
-    """The median over seeds as a line, their range as a band; up to the shortest run's end."""
-    length = min(len(result["epoch"]) for result in results)
-    values = np.array([result[series][:length] for result in results])
-    epoch = np.maximum(results[0]["epoch"][:length], 1)
-    ax.plot(epoch, np.median(values, axis=0), color=colour, label=label)
-    ax.fill_between(epoch, values.min(axis=0), values.max(axis=0), color=colour, alpha=0.2, lw=0)
 
 
 def neurons(results: Sequence[ft.Run]) -> Figure:

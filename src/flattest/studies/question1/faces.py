@@ -56,7 +56,7 @@ def four_neurons(d: int) -> np.ndarray:
     return np.pad(heads, ((0, 0), (0, d - 2)))
 
 
-def _test_error(decided: ft.Decision, data: ft.Dataset) -> float:
+def _test_error(decided: "ft.Decision", data: ft.Dataset) -> float:
     """The share of points where the network that refutes is strictly wrong, so that the flattest
     networks near it are; where neurons along a dead direction are free, the share of points on
     which one of them, large and of the worse sign, makes a flattest network err."""
@@ -72,7 +72,7 @@ def _test_error(decided: ft.Decision, data: ft.Dataset) -> float:
     return float(np.mean(y * ft.predict(model, decided.params, x, x) < -STRICTLY))
 
 
-def contradicted(decided: ft.Decision, data: ft.Dataset, tries: int, seed: int) -> bool:
+def contradicted(decided: "ft.Decision", data: ft.Dataset, tries: int, seed: int) -> bool:
     """Whether faces found by linear programs contradict the decision: "proven", and they carry
     weight in a cover; "not approached", and they cover the labels."""
     from flattest.flatness.convex.certificate import SIGNS

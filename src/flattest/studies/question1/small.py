@@ -82,7 +82,7 @@ def least_by_linear_programs(model: ft.MLP, data: ft.Dataset) -> float:
     raise FlattestError("The second solver did not converge.")
 
 
-def trained(model: ft.MLP, data: ft.Dataset, seed: int) -> ft.Run | None:
+def trained(model: ft.MLP, data: ft.Dataset, seed: int) -> "ft.Run | None":
     """Gradient descent to an interpolator, None where it does not reach one."""
     run = ft.train(model, data, [DESCENT], seed=seed, dtype="float64", log=ft.Log(points=2))
     fits = run.status == "finished" and run["train_loss"][-1] <= FITTED * np.mean(data.y**2)

@@ -69,7 +69,7 @@ class AcrossWidths(Computed, frozen=True, tag="spike/across_widths"):
         return {f"error_at_width_{width}": float(error) for width, error in named}
 
 
-def _errors(built: Sequence[ft.Construction], data: ft.Dataset) -> np.ndarray:
+def _errors(built: "Sequence[ft.Construction]", data: ft.Dataset) -> np.ndarray:
     from flattest.flatness.certification import population_error
 
     return np.array([population_error(b.model, b.params, data, 20_000).value for b in built])

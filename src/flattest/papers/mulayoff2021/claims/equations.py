@@ -170,9 +170,13 @@ def s79() -> Plan:
     "mulayoff2021/S86",
     "min over β of λ_max equals a max–min lower bound, which proves the global optimum.",
     source="(S84)–(S86)",
-    evidence="certificate",
+    evidence="proof",
 )
 def s86() -> Verdict:
+    """Proof: with p_i = β_i^{−2}, q_i = β_i² the matrix Φ(β)ᵀΦ(β)/n is linear in (p, q), and as it
+    grows with them, {pq = 1} may be widened to the convex {pq ≥ 1}. λ_max is the largest of
+    tr(ρ ·) over density matrices ρ, a compact convex set, and tr(ρ ·) is linear in both: by Sion's
+    theorem min and max may be exchanged."""
     gaps = [flattest(network, x).gap for network, x in networks("S86", 60, n=10, width=20)]
     return at_most(max(gaps), 1e-6, 0.0, "largest relative duality gap, 60 networks, any spread")
 
@@ -247,9 +251,10 @@ def s87_corrected(scale=1.0) -> Verdict:
     "The minimum over β of ‖Φ(β)u‖²/n is "
     "(2/n) Σ |w2_i| √((Σ u x I)² + (Σ u I)²) |Σ u σ| + (Σ u)²/n.",
     source="(S88)",
-    evidence="identity",
+    evidence="proof",
 )
 def s88(factor=2.0) -> Verdict:
+    """Proof: each β_i has a term a_i/β_i² + b_i β_i² of its own in (S87), at least 2√(a_i b_i)."""
     network, x = next(networks("S88", 1))
     u = generator(1, "mulayoff2021/S88").normal(size=x.size)
     beta = np.ones(network.width)

@@ -44,9 +44,11 @@ FLAT = 1e-3
     "mulayoff2021/lemma-1-gd",
     "A minimum is stable for gradient descent up to λ_max(∇²L) = 2/η and no further.",
     source="Lemma 1",
-    evidence="identity",
+    evidence="proof",
 )
 def lemma_1_gd(threshold=2.0) -> Verdict:
+    """Proof: linearized, θ_t − θ* = (I − ηH)^t (θ_0 − θ*) with H ⪰ 0, which is bounded for every
+    θ_0 exactly if no eigenvalue of H exceeds 2/η. Descent itself, on five networks, agrees."""
     note = "η·λ_max where descent started 1e-6 away begins to leave"
     steps = (_critical_step(network, x) for network, x in networks("lemma-1", 5))
     return worst(equal(step, threshold, 2e-3, note) for step in steps)
@@ -72,9 +74,11 @@ def _critical_step(network: UnivariateNetwork, x: np.ndarray) -> float:
     "mulayoff2021/lemma-1-sgd",
     "E[θ_t − θ*] = (I − ηH)^t (θ_0 − θ*) for SGD, so that a stable minimum has λ_max ≤ 2/η.",
     source="Lemma 1, (S3)",
-    evidence="enumeration",
+    evidence="proof",
 )
 def lemma_1_sgd(threshold=2.0) -> Verdict:
+    """Proof: linearized, θ_{t+1} − θ* = (I − ηH_B)(θ_t − θ*) with a batch B that is independent of
+    θ_t and E H_B = H. Along the top eigenvector the mean grows by |1 − ηλ_max| a step."""
     network, x = next(networks("lemma-1-sgd", 1, n=4, width=3))
     features = tangent_features(network, x)
     q, top = top_eigenvector(features), gram_top_eigenvalue(features)

@@ -33,11 +33,12 @@ def _margins(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     corrected="For n ≍ d Gaussian features every point is extreme with high probability: with "
     "T of Student's law, d degrees, it fails with probability ≤ n(n−1) P(T ≥ √d).",
     source="Section 1.2",
-    evidence="identity",
+    evidence="proof",
+    refuted_with="identity",
 )
 def extreme_points(as_printed: bool) -> Verdict:
-    """x_i is extreme if x_i·x_j < ‖x_i‖² for all j ≠ i. x_j·x_i/‖x_i‖ is a standard normal g,
-    independent of ‖x_i‖, and g ≥ ‖x_i‖ where T = g/(‖x_i‖/√d) ≥ √d: sum over all pairs."""
+    """Proof: x_i is extreme if x_i·x_j < ‖x_i‖² for all j ≠ i. x_j·x_i/‖x_i‖ is a standard normal
+    g, independent of ‖x_i‖, and g ≥ ‖x_i‖ where T = g/(‖x_i‖/√d) ≥ √d: sum over all pairs."""
     from scipy import stats
 
     fails = N * (N - 1) * stats.t.sf(np.sqrt(D), D)

@@ -67,9 +67,13 @@ def _instance(name: str, n: int = 40, seed: int = 0):
     refuted_by="features and labels with a smaller least ‖a‖_p^p",
     least=1.0,
     evaluations=240,
+    evidence="proof",
 )
 def lemma_5(factor=1.0) -> Plan:
-    """n = 2 labels, m = 4 features: the least ‖a‖_p^p over the bound."""
+    """n = 2 labels, m = 4 features: the least ‖a‖_p^p over the bound.
+
+    Proof: y·λ = (Φa)·λ = a·Φᵀλ ≤ ‖a‖_p ‖Φᵀλ‖_q by Hölder's inequality, for every λ.
+    """
 
     def ratio(p: float, z: np.ndarray) -> float:
         phi, y = z[:8].reshape(2, 4), z[8:]
@@ -90,8 +94,12 @@ def lemma_5(factor=1.0) -> Plan:
     refuted_by="features and labels for which the left side is smaller",
     least=1.0,
     attained=True,
+    evidence="proof",
 )
 def lemma_6(factor=1.0) -> Plan:
+    """Proof: σ₁² is the largest eigenvalue of ΦΦᵀ; for features ≥ 0 its eigenvector has one sign
+    (Perron and Frobenius)."""
+
     def ratio(z: np.ndarray) -> float:
         phi, y = z[:6].reshape(2, 3), z[6:]
         return _least_square_norm(phi, y) ** 2 * np.linalg.norm(phi, 2) ** 2 / (factor * y @ y)
@@ -108,10 +116,7 @@ def _least_square_norm(phi: np.ndarray, y: np.ndarray) -> float:
 
 
 def _theorem_1_floor(W, data, name: str) -> float:
-    """K min_j [B_j^{c/(c+1)} A_j^{(1−c)/(c+1)}] m^{1−p} ‖y‖_n^p, with K = 2(c+1) c^{−c/(c+1)}.
-
-    From ‖y‖_n ≤ Σ |a_j| √A_j (the triangle inequality in L²) and Hölder's inequality.
-    """
+    """K min_j [B_j^{c/(c+1)} A_j^{(1−c)/(c+1)}] m^{1−p} ‖y‖_n^p, with K = 2(c+1) c^{−c/(c+1)}."""
     p = ft.norm_exponent(name)
     c = p / (2 - p)
     model = ft.MLP(len(W), activation=name)
@@ -125,17 +130,24 @@ def _theorem_1_floor(W, data, name: str) -> float:
 
 @universal(
     "vardhan2026/theorem-1",
-    "Every interpolator has S_min ≳ d^{c/(c+1)} m^{1−p}, with the constant of its proof by the "
-    "triangle inequality; attained by the interpolator of Theorem 4.",
+    "Every interpolator has S_min ≥ K min_j (B_j^c A_j^{1−c})^{1/(c+1)} m^{1−p} (mean y²)^{p/2}, "
+    "K = 2(c+1) c^{−c/(c+1)}, which is ≳ d^{c/(c+1)} m^{1−p} for inner weights drawn independently "
+    "of the data (Lemma 4); attained by the interpolator of Theorem 4.",
     source="Theorem 1",
     refuted_by="a network, with the data it interpolates, of smaller S_min",
     least=1.0,
     attained=True,
     evaluations=600,
+    evidence="proof",
 )
 def theorem_1(factor=1.0) -> Plan:
     """S_min of three neurons on three points of the plane, over the bound for their inner weights;
-    whatever the network, its outputs are taken for labels."""
+    whatever the network, its outputs are taken for labels.
+
+    Proof: with v_j = |a_j| √A_j the terms of Lemma 3's sum are K (B_j^c A_j^{1−c})^{1/(c+1)} v_j^p,
+    Σ v_j^p ≥ m^{1−p} (Σ v_j)^p by Hölder's inequality, and √(mean y²) ≤ Σ v_j by the triangle
+    inequality in L².
+    """
 
     def ratio(name: str, z: np.ndarray) -> float:
         W, x, a = z[:6].reshape(3, 2), z[6:12].reshape(3, 2), z[12:]
@@ -289,14 +301,16 @@ def lemma_7_printed() -> Verdict:
     "Quadratic features of different random weights have rank min(n, m, d(d+1)/2) almost surely: "
     "m ≥ n weights interpolate any labels as long as n ≤ d(d+1)/2.",
     source="Lemma 7, first part",
-    evidence="enumeration",
+    evidence="proof",
     reading="as corrected",
     of=worst,
 )
 def lemma_7_corrected(half=0.5) -> Verdicts:
-    """The minors of Φ are polynomials in W and x: one draw where one is not 0 shows that it is not
-    0 almost surely; and the rank is at most that of the forms xxᵀ, of which d(d+1)/2 are
-    independent."""
+    """Proof: Φ_ij = ⟨x_i x_iᵀ, w_j w_jᵀ⟩, and such matrices span the d(d+1)/2 dimensions of the
+    symmetric ones, so the rank is at most their number. Let k = min(n, m, d(d+1)/2) and
+    x_1, …, x_k be such that the x_i x_iᵀ are independent. Since the w wᵀ span, the vectors
+    (⟨x_i x_iᵀ, w wᵀ⟩)_i span R^k: some w_1, …, w_k make that minor of Φ nonzero. It is a
+    polynomial, hence nonzero almost surely."""
     for d, n, m in product((2, 3, 4, 5), (3, 6, 10, 15), (6, 12, 20)):
         phi = features(unit_weights(m, d, seed=1), gaussian(n, d, seed=0), "quadratic")
         rank = np.linalg.matrix_rank(phi, rtol=1e-9)
@@ -312,9 +326,15 @@ def lemma_7_corrected(half=0.5) -> Verdicts:
     refuted_by="unit weights with cosines ≤ ½ that are silent more often",
     largest=1.0,
     attained=True,
+    evidence="proof",
 )
 def lemma_7_slepian(factor=1.0) -> Plan:
-    """At m = 3 the probability is ⅛ + Σ arcsin(cosines)/4π (Sheppard); at m = 4 a sample."""
+    """At m = 3 the probability is ⅛ + Σ arcsin(cosines)/4π (Sheppard); at m = 4 a sample.
+
+    Proof: by Slepian's lemma the probability rises with each cosine. Where all are ½,
+    w_j·x = (g_j + g_0)/√2 for independent standard normals: all are ≤ 0 where −g_0, which has the
+    law of g_0, is the largest of m + 1.
+    """
 
     def silence(z: np.ndarray) -> float:
         W = unit_rows(z.reshape(3, 3))
@@ -376,8 +396,12 @@ def lemma_8() -> Verdict:
     refuted_by="features, labels and noise with a larger change",
     largest=1.0,
     attained=True,
+    evidence="proof",
 )
 def lemma_9(factor=1.0) -> Plan:
+    """Proof: √(yᵀ(ΦΦᵀ)⁻¹y) = ‖Φ⁺y‖, and ‖Φ⁺(y + e)‖ differs from it by at most
+    ‖Φ⁺e‖ ≤ ‖e‖/σ_min. The order is that of Lemma 2."""
+
     def ratio(z: np.ndarray) -> float:
         phi, y, noise = z[:6].reshape(2, 3), z[6:8], z[8:]
         change = abs(_least_square_norm(phi, y + noise) - _least_square_norm(phi, y))

@@ -186,9 +186,10 @@ def example_1(factor=1.0) -> Verdicts:
     refuted_by="inner weights of that span with a smaller least loss",
     least=1.0,
     evaluations=600,
+    evidence="proof",
 )
 def proposition_4() -> Plan:
-    """f sees the projection P x on the span only, so that its loss is at least
+    """Proof: f sees the projection P x on the span only, so that its loss is at least
     E Var(y | P x) = Var y − Var E(y | P x). Given P x, u_k·x is Gaussian with mean u_k·P x and
     variance 1 − ρ² (Lemma 10), so two copies of u_k·x that share P x have correlation ρ², and
     Var E(relu(u_k·x) | P x) = κ(ρ²) − κ(0)."""
@@ -246,8 +247,12 @@ def lemma_10(factor=1.0) -> Verdict:
     refuted_by="matrices for which either fails",
     largest=1.0,
     attained=True,
+    evidence="proof",
 )
 def lemma_11() -> Plan:
+    """Proof: M_ii ≥ λ_min; and Σ D_i D_j M_ij² ≤ Σ (D_i² + D_j²) M_ij²/2 = Σ D_i² (M²)_ii, where
+    (M²)_ii ≤ λ_max²."""
+
     def parts(z: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         root, D = z[:9].reshape(3, 3), z[9:] ** 2
         return root @ root.T, D, np.linalg.eigvalsh(root @ root.T)
@@ -302,18 +307,20 @@ def theorem_3() -> Verdicts:
 
 @universal(
     "vardhan2026/theorem-5",
-    "The excess loss of every interpolator with ‖a‖₁ ≤ C is at most of order C² times the largest "
-    "|mean over the sample − expectation| of y σ(w_j·x) and σ(w_i·x) σ(w_j·x): no alignment of w_j "
-    "is assumed.",
+    "The population loss of every interpolator is at most 2‖a‖₁ and ‖a‖₁² times the largest "
+    "|mean over the sample − expectation| of y σ(w_j·x) and of σ(w_i·x) σ(w_j·x), and that of y²: "
+    "no alignment of w_j is assumed.",
     source="Theorem 5",
     refuted_by="points and neurons that interpolate them with a larger loss",
     largest=1.0,
     evaluations=450,
+    evidence="proof",
 )
 def theorem_5(cross=2.0, square=1.0) -> Plan:
     """L(a) ≤ 2‖a‖₁ max_j |k̂_j − k_j| + ‖a‖₁² max_ij |K̂_ij − K_ij| + |E y² − mean y²|.
 
-    The exact form of its proof: at an interpolator mean(y²) − 2 a·k̂ + aᵀK̂a = 0. One neuron w ⟂ u
+    Proof: at an interpolator mean(y²) − 2 a·k̂ + aᵀK̂a = 0, which is L(a) with the sample's moments
+    for those of the population. One neuron w ⟂ u
     on one sample x = u/2 + 0.4 w of y = u·x attains it: all three deviations go one way. These
     deviations are those of the neurons at hand: small for neurons drawn independently of the data,
     not for learned ones.

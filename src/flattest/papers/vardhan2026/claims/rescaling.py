@@ -80,8 +80,12 @@ def appendix_b2_printed() -> Verdict:
     least=1.0,
     attained=True,
     evaluations=3000,
+    evidence="proof",
 )
 def appendix_b2_corrected(factor=1.0) -> Plan:
+    """Proof: each b_j has a term b_j^{2c} A_j + b_j^{−2} a_j² B_j of its own, least where its
+    derivative is 0, b_j^{2c+2} = a_j² B_j/(c A_j), which is S_min."""
+
     def ratio(orbit: Masses, z: np.ndarray) -> float:
         return orbit.trace(np.exp(np.clip(z, -50, 50))) / (factor * orbit.least())
 

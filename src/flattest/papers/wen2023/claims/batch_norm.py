@@ -121,7 +121,7 @@ def networks(
     "network attains it.",
     source="Lemma A.1",
     refuted_by="an interpolating network with ‖γ ⊙ W2‖₁ < 2",
-    evidence="certificate",
+    evidence="proof",
     least=1.0,
     attained=True,
     evaluations=400,
@@ -205,9 +205,15 @@ def with_idle_neurons(coefficient: float) -> tuple[ft.MLP, Params, ft.Dataset]:
     printed="A minimizer of ‖γ ⊙ W2‖₁ has W1_j[3:d] = 0 for all neurons j.",
     corrected="A minimizer of ‖γ ⊙ W2‖₁ has W1_j[3:d] = 0 for all neurons with γ_j W2_j ≠ 0.",
     source="Lemma A.1",
-    evidence="certificate",
+    evidence="proof",
+    refuted_with="certificate",
 )
 def all_neurons(as_printed: bool) -> Verdict:
+    """As printed: the optimum with two neurons of γ_j W2_j = 0 whose W1_j is free.
+
+    Proof, as corrected: at ‖γ ⊙ W2‖₁ = 2 the bound of `near_flattest.corrected_tail` is 0 (q = 0):
+    a neuron with γ_j W2_j ≠ 0 has g_j = 0, so that Var ℓ(h*, ·) = 0 over S, which spans.
+    """
     model, params, data = with_idle_neurons(0.0)
     optimal = equal(product_norm(params), 2.0, 1e-9, "‖γ ⊙ W2‖₁"), fits(model, params, data)
     if as_printed:
@@ -244,22 +250,29 @@ def lemma_a3_as_printed() -> Verdict:
 
 @universal(
     "wen2023/lemma-a.3/corrected",
-    "Tr ∇²L ≥ 2(‖W2‖² + ‖γ‖²) for interpolating 2-MLP-Sim-BN, approached as W1 → ∞.",
+    "Tr ∇²L ≥ 2(‖W2‖² + ‖γ‖²) for interpolating 2-MLP-Sim-BN, over the neurons that a training "
+    "point activates (others cost nothing); approached as W1 → ∞.",
     source="Lemma A.3",
     reading="as corrected",
     refuted_by="an interpolating network with a smaller trace",
-    evidence="certificate",
+    evidence="proof",
     least=1.0,
     attained=True,
     evaluations=200,
 )
 def lemma_a3_corrected(two=2.0) -> Plan:
     """Tr ∇²L/2(‖W2‖² + ‖γ‖²). Proof: the gradients in W2_j and γ_j have the mean squares γ_j² and
-    W2_j², and what W1 and b1 add is a sum of squares. By finite differences at one network."""
+    W2_j² where s_j > 0, and what W1 and b1 add is a sum of squares. By finite differences at one
+    network, and a neuron that no training point activates at another."""
     data, model = small_data(), sim_bn(9)
     params = random_interpolator(model, data, 0)
     closed = float(ft.trace(model, params, data))
     yield equal(dense_trace(model, params, data), closed, 1e-6, "Tr ∇²L by finite differences")
+    model, params, _ = ft.sim_bn_optimum(SMALL)
+    dead = {"W1": np.zeros(SMALL.d), "b1": -1.0, "gamma": 10.0, "W2": 10.0}
+    grown = {name: np.append(value, [dead[name]], axis=0) for name, value in params.items()}
+    unchanged = float(ft.trace(sim_bn(5), grown, SMALL)), float(ft.trace(model, params, SMALL))
+    yield equal(*unchanged, 1e-12, "Tr ∇²L with a neuron more that no training point activates")
     yield from networks(lambda params, data: trace_share(params, data) / two, _at_scale)
 
 

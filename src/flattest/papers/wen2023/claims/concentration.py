@@ -96,9 +96,17 @@ def _log_mgf_of_square(law: Law, lam: np.ndarray) -> np.ndarray:
     refuted_by="a law and λ with log E e^{λ(X² − E X²)} > 16σ⁴λ², |λ| ≤ 1/(4σ²)",
     largest=1.0,
     evaluations=300,
+    evidence="proof",
 )
 def lemma_a14() -> Plan:
-    """The largest log-mgf of X² over the allowed one; of the normal law in closed form."""
+    """The largest log-mgf of X² over the allowed one; of the normal law in closed form.
+
+    Proof: let Y = X², μ = E Y. From Pr(|X| > x) ≤ 2e^{−x²/2σ²}, E Y^k ≤ 2 k! (2σ²)^k. For k ≥ 2,
+    ±E(Y − μ)^k ≤ E Y^k: for even k since y^k − (y − 1)^k ≥ y − 1 for y ≥ 0, with y = Y/μ; for odd k
+    since E(Y − μ)^k ≤ E Y^k as Y ≥ 0, and E(μ − Y)^k ≤ μ^k ≤ E Y^k by Jensen. So
+    E e^{λ(Y − μ)} ≤ 1 + Σ_{k ≥ 2} 2 (2σ²|λ|)^k = 1 + 8σ⁴λ²/(1 − 2σ²|λ|) ≤ 1 + 16σ⁴λ² for
+    |λ| ≤ 1/(4σ²).
+    """
 
     def share(log_mgf: Callable[[np.ndarray], np.ndarray], proxy: float) -> float:
         lam = np.concatenate([np.linspace(-1, -1e-3, 200), np.linspace(1e-3, 1, 200)]) / (4 * proxy)
@@ -109,20 +117,45 @@ def lemma_a14() -> Plan:
     yield from laws(lambda law: share(lambda lam: _log_mgf_of_square(law, lam), law.proxy))
 
 
-@claim(
+@universal(
     "wen2023/lemma-a.15",
     "Hoeffding: Pr(|mean of n σ-subgaussian variables| ≥ t) ≤ 2 exp(−n t² C), here C = 1/(2σ²).",
     source="Lemma A.15",
-    evidence="enumeration",
-    of=worst,
+    refuted_by="a law, n and t with a larger probability",
+    largest=1.0,
+    evaluations=200,
+    evidence="proof",
 )
-def lemma_a15() -> Verdicts:
-    note = "Rademacher variables, exact binomial tails, n ≤ 1000"
+def lemma_a15() -> Plan:
+    """Proof: each tail is at most E e^{λ(mean − t)} ≤ e^{λ²σ²/2n − λt} = e^{−nt²/2σ²} at λ = nt/σ².
+
+    Exact tails: binomial ones of Rademacher variables, and of three-point laws.
+    """
     for n in (1, 2, 5, 10, 50, 200, 1000):
         k = np.arange((n + 1) // 2, n + 1)
         t = 2 * k / n - 1
         tail = np.where(t > 0, 2 * binom.sf(k - 1, n, 0.5), 1.0)
-        yield at_most((tail / (2 * np.exp(-n * t**2 / 2))).max(), 1.0, 0.0, note)
+        share = (tail / (2 * np.exp(-n * t**2 / 2))).max()
+        yield at_most(share, 1.0, 0.0, "Rademacher variables, n ≤ 1000")
+
+    def three_points(z: np.ndarray) -> float:
+        q, n = float(expit(z[0])), round(float(np.clip(np.exp(z[1]), 1, 60)))
+        if not 1e-4 < q < 1 - 1e-9:
+            return np.nan
+        law = three_point_sum(q, n)
+        tail = np.minimum(2 * np.cumsum(law[::-1])[:n], 1)
+        t = np.arange(n, 0, -1) / (n * np.sqrt(q))
+        return float((tail / (2 * np.exp(-n * t**2 / (2 * three_point(q).proxy)))).max())
+
+    yield Family("three-point laws, n ≤ 60", 2, three_points)
+
+
+def three_point_sum(q: float, n: int) -> np.ndarray:
+    """The law of √q times the sum of n variables ±1/√q with mass q in all, on −n … n."""
+    law = np.ones(1)
+    for _ in range(n):
+        law = np.convolve(law, [q / 2, 1 - q, q / 2])
+    return law
 
 
 @universal(
@@ -133,10 +166,15 @@ def lemma_a15() -> Verdicts:
     refuted_by="a law, n and t with a larger probability",
     largest=1.0,
     evaluations=300,
+    evidence="proof",
 )
 def lemma_a16() -> Plan:
     """Squares of σ-subgaussian variables, (4√2σ², 4σ²)-subexponential by Lemma A.14, exact tails:
-    of normal variables, and of three-point laws, whose squares are Bernoulli variables over q."""
+    of normal variables, and of three-point laws, whose squares are Bernoulli variables over q.
+
+    Proof: by Chernoff's bound each tail is at most e^{n(λ²σ²/2 − λt)} for 0 ≤ λ ≤ 1/α. At
+    λ = t/σ², where t ≤ σ²/α, this is e^{−nt²/2σ²}; else at λ = 1/α it is at most e^{−nt/2α}.
+    """
 
     def bound(n, t, proxy):
         C = min(1 / (64 * proxy**2), 1 / (8 * proxy))
@@ -165,11 +203,15 @@ def lemma_a16() -> Plan:
     refuted_by="a law, d and t with a larger probability or moment",
     largest=1.0,
     evaluations=300,
+    evidence="proof",
 )
 def lemma_a17() -> Plan:
-    """The ratio of the sides. E exp(λ‖x‖²) ≤ (1 − 2λσ²)^{−d/2} for every σ-subgaussian x: the tail
-    follows by Markov with λ = 1/(8σ²), the moment by integration of the tail,
-    (32d)² + ∫ 16 (32d + 8t) e^{−t} dt; both have room to spare at every d, most at d = 1."""
+    """The ratio of the sides.
+
+    Proof: E e^{λ‖x‖²} ≤ (1 − 2λσ²)^{−d/2} for every σ-subgaussian x (see `uniform.chebyshev`), so
+    that by Markov with λ = 1/(8σ²) the tail is at most e^{−t} (e^{−4} √(4/3))^d. By integration of
+    the tail E‖x‖⁴ ≤ σ⁴((32d)² + ∫ 16 (32d + 8t) e^{−t} dt) = σ⁴(1024d² + 512d + 128).
+    """
     t = np.linspace(0, 200, 401)
     for d in (1, 2, 5, 30, 200):
         markov = np.exp(-32 * d / 8) * (1 - 2 / 8) ** (-d / 2)
@@ -205,9 +247,15 @@ def _fourth(law: Law, d: int) -> float:
     largest=1.0,
     tolerance=1e-9,
     evaluations=300,
+    evidence="proof",
 )
 def lemma_a18() -> Plan:
-    """c²/(σ² d log(dn)), c by (20), over that of d = 1, n = 2: for all sizes, also real ones."""
+    """c²/(σ² d log(dn)), c by (20), over that of d = 1, n = 2: for all sizes, also real ones.
+
+    Proof: with c² = σ²(32d + 8t), (20) gives E‖x‖² 1(‖x‖ > c) ≤ (c² + 8σ²) e^{−t}, by integration
+    of the tail. It is σ²d/n at the t with e^t = (32 + 8(t + 1)/d) n ≤ 40n(1 + t) ≤ 80n e^{t/2}: so
+    t ≤ 2 log(80n), and c² = O(σ²(d + log n)).
+    """
     largest = _square_of_c(1, 2) / np.log(2)
 
     def share(z: np.ndarray) -> float:
@@ -226,11 +274,13 @@ def lemma_a18() -> Plan:
     printed="Hence there is c = O(σ√(d log(dn))) with E‖x‖² 1(‖x‖ > c) ≤ d/n.",
     corrected="Hence there is c = O(σ√(d log(dn))) with E‖x‖² 1(‖x‖ > c) ≤ σ²d/n.",
     source="Lemma A.18, last line of the proof",
-    evidence="certificate",
+    evidence="proof",
+    refuted_with="certificate",
     of=worst,
 )
 def lost_sigma(as_printed: bool, factor=1.0) -> Verdicts:
     """Normal x of variance σ², at the c = σk that is least for σ = 1: k² = χ²_{d+2}'s quantile.
+    Proof, as corrected: that of `lemma_a18`.
 
     E‖x‖² 1(‖x‖ > σk) = σ²d Pr(χ²_{d+2} > k²), by integration of r² against the density of ‖x‖, so
     no k that depends on d and n alone keeps it below d/n for all σ.
@@ -301,7 +351,7 @@ def lemma_a19_as_printed() -> Plan:
     source="Lemma A.19",
     reading="as corrected",
     refuted_by="a law with a smaller probability",
-    evidence="certificate",
+    evidence="proof",
     least=1.0,
     evaluations=240,
 )
@@ -373,7 +423,7 @@ def norm_moment_as_printed() -> Verdict:
     source="Lemma A.19, proof",
     reading="as corrected",
     refuted_by="a law and d with a larger fourth moment",
-    evidence="certificate",
+    evidence="proof",
     largest=1.0,
     evaluations=300,
 )

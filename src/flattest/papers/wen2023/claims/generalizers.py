@@ -126,13 +126,14 @@ def equation_17_corrected(factor=1.0) -> Verdict:
     printed="When n ≥ N log δ, each of N arcs has a point with probability at least 1 − δ.",
     corrected="When n ≥ N log(N/δ), each of N arcs has a point with probability at least 1 − δ.",
     source="Proposition A.2, proof",
-    evidence="enumeration",
+    evidence="proof",
+    refuted_with="enumeration",
 )
 def coupons(as_printed: bool, samples=1.0) -> Verdict:
     """The probability that n uniform points miss some arc, exactly, at the least n that is allowed.
 
-    log δ < 0: as printed n = 1 will do. N log(N/δ) follows from N (1 − 1/N)^n ≤ N e^{−n/N} = δ,
-    and is sharp: so many samples miss an arc with a probability that tends to 1 − e^{−δ}.
+    log δ < 0: as printed n = 1 will do. Proof, as corrected: N (1 − 1/N)^n ≤ N e^{−n/N} ≤ δ. It
+    is sharp: so many samples miss an arc with a probability that tends to 1 − e^{−δ}.
     """
     delta = 0.05
     N = int(np.ceil(2 * np.pi / delta))
@@ -166,11 +167,12 @@ def missing_coupon(N: int, n: int) -> float:
     printed="|f(x) − y|² ≤ |f(x) − y_1|² + |y_1 − y|².",
     corrected="|f(x) − y|² ≤ 2|f(x) − y_1|² + 2|y_1 − y|².",
     source="Proposition A.2, proof",
-    evidence="enumeration",
+    evidence="proof",
+    refuted_with="enumeration",
 )
 def squares(as_printed: bool, two=2.0) -> Verdict:
     """The largest ratio of the two sides over the circle, for (17) as corrected; x is in the arc of
-    v_1. It is 2 where f − y_1 = y_1 − y."""
+    v_1. It is 2 where f − y_1 = y_1 − y. Proof: 2a² + 2b² − (a + b)² = (a − b)²."""
     data = even_circle(20)
     theta = (np.arange(40_000) + 0.5) * 2 * np.pi / 40_000
     nearest = np.cos(2 * (np.floor(theta * data.n / (2 * np.pi)) + 0.5) * 2 * np.pi / data.n)
@@ -209,12 +211,12 @@ def even_circle(n: int) -> ft.Dataset:
     "with the arcs of (17) √2 times as wide E(f − y)²/E y² tends to (√2 − 1)⁴/5 = 0.0059, where "
     "arcs that meet have 1/5.",
     source="Proposition A.2, Equation (17), with wider arcs",
-    evidence="certificate",
+    evidence="proof",
     of=every,
 )
 def width_n_even(wider=(2**0.5 - 1) ** 4 / 5, meeting=1 / 5) -> Verdicts:
-    """At s gaps from its point a neuron of half-width h gaps is 1 − (s/h)², up to the circle's
-    curvature. It is active on no other point, and the network flattest, for h < 1.
+    """Proof: at s gaps from its point a neuron of half-width h gaps is 1 − (s/h)², up to the
+    circle's curvature. It is active on no other point, and the network flattest, for h < 1.
 
     Arcs that meet, h = ½: f/y − 1 = −4s² for |s| ≤ ½, whose mean square is 1/5. With h = 1/√2,
     f/y − 1 is −2s² up to s = 1 − 1/√2, and then, where the neighbour is active too,

@@ -64,10 +64,12 @@ def definition_a2_corrected(gamma_factor=1.0) -> Verdicts:
     "The minimizers of the smoothed logistic loss are the interpolators of the targets ±γ_p: there "
     "each term is at its least value −p log p − (1−p) log(1−p), elsewhere above it.",
     source="Theorem A.2",
-    evidence="identity",
+    evidence="proof",
     of=worst,
 )
 def theorem_a2(gamma_factor=1.0) -> Verdicts:
+    """Proof: ℓ″ = e^f/(1 + e^f)² > 0, so that each term has one minimum, where ℓ′ = 0: at ±γ_p. The
+    mean is least where all terms are, and only there."""
     for p in SMOOTHING:
         loss = ft.Logistic(p)
         y = np.array([-1.0, 1.0])

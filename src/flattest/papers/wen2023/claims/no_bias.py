@@ -38,6 +38,7 @@ GRID_D, GRID_RATIO, GRID_SEEDS = (8, 12, 16), (2.0, 2.5, 3.0, 4.0, 6.0), 2
     of=every,
 )
 def condition_2(factor=1.0) -> Verdicts:
+    """E e^{λ·x} = ∏ cosh λ_k ≤ e^{‖λ‖²/2}, term by term of the series: x is 1-subgaussian."""
     epsilon = 0.1
     for d in (3, 6, 10):
         x = hypercube(d)
@@ -119,11 +120,14 @@ def xor_complexities() -> list[tuple[np.ndarray, float]]:
     "wen2023/lemma-3.1/rademacher",
     "R_S(Θ_C) ≤ 2C√(d/n) on xor data, which is what Lemma A.24 says of them.",
     source="Lemma 3.1, second part",
-    evidence="enumeration",
+    evidence="proof",
     of=every,
 )
 def lemma_3_1_rademacher(two=2.0) -> Verdicts:
-    """R_S itself, over all signs and all cells of the cube's arrangement, against the bound."""
+    """R_S itself, over all signs and all cells of the cube's arrangement, against the bound.
+
+    Proof: that of Lemma A.24, with ‖x_i‖ = √d.
+    """
     sets = xor_complexities()
     largest = max(R_S / two_layer_rademacher_bound(x, 1.0) for x, R_S in sets)
     note = f"largest R_S over 2C√(d/n), {len(sets)} sets of xor data, d = 2, 3, 4, all signs"
@@ -139,10 +143,15 @@ def lemma_3_1_rademacher(two=2.0) -> Verdicts:
     printed="max ‖x_i‖² = Õ(√d) with high probability.",
     corrected="max ‖x_i‖² = Õ(d) with high probability.",
     source="Lemma A.4, proof, last paragraph",
-    evidence="identity",
+    evidence="proof",
+    refuted_with="identity",
 )
 def norm_exponent(as_printed: bool, exponent=1.0) -> Verdict:
-    """The exponent of max ‖x_i‖² in d, over n = 4d points."""
+    """The exponent of max ‖x_i‖² in d, over n = 4d points.
+
+    Proof, as corrected: by (20) with t = log(n/δ) and a union bound over the n points,
+    max ‖x_i‖² ≤ 32σ²d + 8σ² log(n/δ) with probability 1 − δ; on the cube it is d.
+    """
     d = np.array([4, 16, 64, 256])
     largest = [(ft.Xor(int(k)).draw(4 * int(k), 0).x ** 2).sum(axis=1).max() for k in d]
     found = np.polyfit(np.log(d), np.log(largest), 1)[0]
@@ -164,13 +173,14 @@ def truncated(t, c: float, four: float = 4.0, two: float = 2.0) -> list[tuple]:
     "l_c of (15) is continuously differentiable with slopes that are 2-Lipschitz, at most 2c², and "
     "differs from (f − y)² by no more than (f − y)² 1(|f − y| ≥ c).",
     source="Equation (15)",
-    evidence="identity",
+    evidence="proof",
     of=every,
 )
 def equation_15(four=4.0, two=2.0) -> Verdicts:
-    """Its pieces are quadratic with second derivatives 2, −2 and 0, so nothing is left to check but
-    where they meet: they have one value and one slope at c and at 2c, and the slope is not negative
-    between them, so that l_c rises to its last value."""
+    """Proof: its pieces are quadratic with second derivatives 2, −2 and 0, so nothing is left to
+    check but where they meet: they have one value and one slope at c and at 2c, and the slope is
+    not negative between them, so that l_c rises to its last value. So t² − l_c is 0 up to c, and
+    beyond it between 0 and t²."""
     c = 1.7
     for k in (1, 2):
         (_, below, rise), (start, above, go_on) = truncated(k * c, c, four, two)[k - 1 : k + 1]
@@ -190,9 +200,11 @@ def equation_15(four=4.0, two=2.0) -> Verdicts:
     corrected="(f − y)² 1(|f − y| ≥ c) ≤ 4f² 1(|f| ≥ c/2) + 4y² 1(|y| ≥ c/2).",
     source="Theorem A.1, proof, the display after (15)",
     evidence="proof",
+    refuted_with="certificate",
 )
 def truncated_tail(as_printed: bool, four=4.0) -> Verdict:
-    """If |f − y| ≥ c, the larger of |f| and |y|, say |f|, is at least c/2, and (f − y)² ≤ 4f².
+    """Proof: if |f − y| ≥ c, the larger of |f| and |y|, say |f|, is at least c/2, and
+    (f − y)² ≤ 4f².
 
     With f = 0.6c, y = −0.6c the printed right side is 0. The factor 4 is approached by
     f = c/2 + a, y = a − c/2 as a → 0, where only f counts. The theorem's Õ(d/n) stays, at c/2.

@@ -126,10 +126,15 @@ def lemma_a8() -> Plan:
     corrected="|w·x|² 1(w·x > 0) has the law of |w·x|² c with c uniform on {0, 1}, independent of "
     "x.",
     source="Lemma A.8, proof",
-    evidence="enumeration",
+    evidence="proof",
+    refuted_with="enumeration",
 )
 def masked_law(as_printed: bool) -> Verdict:
-    """The law of |w·x|² 1(w·x > 0) against that of |w·x|² c, over the cube, as sorted values."""
+    """The law of |w·x|² 1(w·x > 0) against that of |w·x|² c, over the cube, as sorted values.
+
+    Proof, as corrected: x and −x have one law, so that given |w·x| > 0 both signs of w·x are
+    equally likely: 1(w·x > 0) is then uniform on {0, 1}, whatever |w·x|.
+    """
     x = hypercube(6)
     h = x @ np.arange(1.0, 7.0)
     left = np.repeat(np.maximum(h, 0) ** 2, 2)
@@ -296,6 +301,7 @@ def lemma_a5() -> Plan:
     "for n ≥ 2 log(2/δ)/d.",
     source="Lemma A.5, proof, upper bound",
     evidence="proof",
+    refuted_with="identity",
 )
 def chebyshev(as_printed: bool, half=0.5) -> Verdict:
     """The upper bound of (6) for tiny δ.
@@ -305,7 +311,7 @@ def chebyshev(as_printed: bool, half=0.5) -> Verdict:
     a power of n, and asks for 1/δ samples. (Var‖x‖² ≤ 2048σ⁴d² also makes the second term
     8192σ⁴/n.)
 
-    Corrected: a σ-subgaussian x has E e^{λ‖x‖²} = E e^{√(2λ) x·g} ≤ E e^{λσ²‖g‖²} =
+    Proof, as corrected: a σ-subgaussian x has E e^{λ‖x‖²} = E e^{√(2λ) x·g} ≤ E e^{λσ²‖g‖²} =
     (1 − 2λσ²)^{−d/2} for 2λσ² < 1 and g standard normal, so with λ = 1/(4σ²) the mean of n exceeds
     4σ²d with probability at most e^{−nd} 2^{nd/2}. The exponent is that of this bound on normal x,
     where E e^{λ‖x‖²} is exact, by numerical integration.

@@ -1,0 +1,313 @@
+"""The flow with one-way walls, from event to event: the limit δ → 0 of the flow that sees kinks.
+
+Where h_ij, the pre-activation of neuron j at point i, crosses 0 upwards, S jumps up by
+w_i a_j² ‖x̃_i‖²; smoothed over a width δ that is a slope as steep as 1/δ. So in the limit h_ij falls
+through 0 freely, and where it comes to 0 from below it stays there while it is pushed on: a wall,
+with a multiplier. With N the set of those at their walls,
+
+    v = argmin ‖v + ∇S‖²  over  J v = 0 and ∇h_k · v ≤ 0 for k in N
+      = −P∇S − Σ_k μ_k P∇h_k,   μ ≥ 0, and μ_k = 0 where ∇h_k · v < 0.
+
+Between events dS/dt = −‖v‖², and every crossing is downwards: S never rises, no neuron is switched
+on at a point where it is off, and there are finitely many crossings. Between events the pattern is
+fixed and the pair of `flow_engine` has its order, 3. An event ends its step: a pre-activation
+reaches 0, or a multiplier does. Those at their walls are held at −ε, ε = 10⁻¹⁰ of the largest
+target, so that signs tell the pattern, and what is done next depends on θ alone.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple, cast
+
+import numpy as np
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
+
+from flattest.problem.losses import INTERPOLATION
+from flattest.training.manifold import (
+    NEWTON_STEPS,
+    NOWHERE,
+    Attempt,
+    Manifold,
+    Point,
+    RankDeficient,
+    TwoLayers,
+    norm,
+)
+
+_BISECTIONS = 50
+# Multipliers and speeds below this share of the largest are rounding.
+_ROUNDING = 1e-10
+
+
+class Walls(NamedTuple):
+    """Some pre-activations, by point and neuron."""
+
+    point: np.ndarray
+    neuron: np.ndarray
+
+    @classmethod
+    def where(cls, mask: np.ndarray) -> "Walls":
+        return cls(*np.nonzero(mask))
+
+    def at(self, chosen: np.ndarray) -> "Walls":
+        return Walls(self.point[chosen], self.neuron[chosen])
+
+    def mask(self, shape: tuple[int, ...]) -> np.ndarray:
+        found = np.zeros(shape, bool)
+        found[self] = True
+        return found
+
+
+@dataclass(eq=False)
+class InPattern(TwoLayers):
+    """Two ReLU layers in which neuron j is on at point i where `on` says so: σ(h) = on ⊙ h.
+
+    guess: walls that are probably pushed against, a start for finding those that are.
+    """
+
+    on: np.ndarray
+    epsilon: float
+    guess: Walls
+
+    @cached_property
+    def r(self):
+        return np.where(self.on, self.h, 0.0)
+
+    @cached_property
+    def delta(self):
+        return self.a * self.on
+
+    @cached_property
+    def pattern(self):
+        return self.on
+
+    @cached_property
+    def _slope(self):
+        return self.on.astype(float)
+
+    @cached_property
+    def held(self) -> Walls:
+        """The walls that are pushed against: those with μ > 0."""
+        return self._pushed[0]
+
+    @cached_property
+    def multipliers(self) -> np.ndarray:
+        """μ > 0 of those held."""
+        return self._pushed[1]
+
+    @cached_property
+    def velocity(self) -> np.ndarray:
+        return self.along(self.held)[0]
+
+    def along(self, walls: Walls) -> tuple[np.ndarray, np.ndarray]:
+        """The tangent vector nearest to −∇S that moves none of the walls, and its multipliers."""
+        free = self._tangent(-self.gradient)
+        if not len(walls.point):
+            return free, np.zeros(0)
+        mu = self._stiffness_solve(walls, self.speeds(free, walls))
+        return free - self._tangent(self._pull_walls(mu, walls)), mu
+
+    def speeds(self, v: np.ndarray, walls: Walls) -> np.ndarray:
+        """∇h_k · v."""
+        V = v[: self.W.size].reshape(self.W.shape)
+        return np.vecdot(self.x[walls.point], V[walls.neuron])
+
+    def moved(self, theta: np.ndarray) -> "InPattern":
+        """The network θ in this one's pattern."""
+        return replace(self, theta=theta, guess=self.held)
+
+    def signed(self) -> "InPattern":
+        """The same network in the pattern of its own signs."""
+        return replace(self, on=self.h > 0)
+
+    def onto(self, target: np.ndarray, walls: Walls) -> "InPattern | None":
+        """By Newton's method, with outputs on their targets and the walls at −ε; in its pattern."""
+        point, outputs = self, 0.1 * INTERPOLATION * np.abs(target).max()
+        for _ in range(NEWTON_STEPS):
+            missed, short = target - point.f, -self.epsilon - point.h[walls]
+            if not np.isfinite(missed).all():
+                return None
+            if np.abs(missed).max() <= outputs and (np.abs(short) <= 0.1 * self.epsilon).all():
+                return point
+            change = point.pull(point.solve(missed))
+            if len(walls.point):
+                mu = point._stiffness_solve(walls, short - point.speeds(change, walls))
+                change = change + point._tangent(point._pull_walls(mu, walls))
+            point = replace(point, theta=point.theta + change)
+        return None
+
+    @cached_property
+    def _pushed(self) -> tuple[Walls, np.ndarray]:
+        near = Walls.where(~self.on & (self.h >= -2 * self.epsilon))
+        if not len(near.point):
+            return near, np.zeros(0)
+        speeds = self.speeds(self._tangent(-self.gradient), near)
+        start = self.guess.mask(self.h.shape)[near]
+        mu = complementary(self._stiffness(near), speeds, start)
+        return near.at(mu > 0), mu[mu > 0]
+
+    def _tangent(self, v: np.ndarray) -> np.ndarray:
+        """P v."""
+        return v - self.pull(self.solve(self.push(v)))
+
+    def _pull_walls(self, c: np.ndarray, walls: Walls) -> np.ndarray:
+        """Σ_k c_k ∇h_k."""
+        pulled = np.zeros_like(self.theta)
+        by_W = pulled[: self.W.size].reshape(self.W.shape)
+        np.add.at(by_W, walls.neuron, c[:, None] * self.x[walls.point])
+        return pulled
+
+    def _stiffness(self, walls: Walls) -> np.ndarray:
+        """H = (∇h_k · P∇h_l)."""
+        together = walls.neuron[:, None] == walls.neuron
+        inner = np.where(together, self.gram_x[np.ix_(walls.point, walls.point)], 0.0)
+        changes = self.delta[:, walls.neuron] * self.gram_x[:, walls.point]  # J∇h_k
+        return inner - changes.T @ self.solve(changes)
+
+    def _stiffness_solve(self, walls: Walls, c: np.ndarray) -> np.ndarray:
+        try:
+            return cho_solve(cho_factor(self._stiffness(walls)), c)
+        except (LinAlgError, ValueError) as error:
+            raise RankDeficient from error
+
+
+def complementary(H: np.ndarray, b: np.ndarray, start: np.ndarray) -> np.ndarray:
+    """μ ≥ 0 with b − Hμ ≤ 0, and = 0 where μ > 0: the least of ½ μᵀHμ − b·μ over μ ≥ 0.
+
+    By Lawson and Hanson's method (1974, chapter 23), from the set `start`, which is made smaller
+    until its own solution is positive. H may be singular: who depends on those that are held does
+    not move, and is not added.
+    """
+    tolerance = _ROUNDING * max(np.abs(b).max(), 1e-300)
+    mu, passive = np.zeros_like(b), start.copy()
+    while passive.any():
+        trial = _restricted(H, b, passive)
+        if (trial[passive] > 0).all():
+            mu = trial
+            break
+        passive &= trial > 0
+    for _ in range(10 * len(b)):
+        rest = np.where(passive, -np.inf, b - H @ mu)
+        if rest.max() <= tolerance:
+            return mu
+        passive[np.argmax(rest)] = True
+        while True:
+            trial = _restricted(H, b, passive)
+            negative = passive & (trial <= 0)
+            if not negative.any():
+                mu = trial
+                break
+            share = (mu[negative] / (mu[negative] - trial[negative])).min()
+            mu = mu + share * (trial - mu)
+            passive &= mu > 1e-14 * max(mu.max(), 1e-300)
+            mu[~passive] = 0
+    return mu
+
+
+def _restricted(H: np.ndarray, b: np.ndarray, passive: np.ndarray) -> np.ndarray:
+    """The solution of Hμ = b on a set of indices, 0 elsewhere."""
+    mu = np.zeros_like(b)
+    try:
+        mu[passive] = cho_solve(cho_factor(H[np.ix_(passive, passive)]), b[passive])
+    except LinAlgError as error:
+        raise RankDeficient from error
+    return mu
+
+
+class Trial(NamedTuple):
+    """A step in one pattern: where it leads before Newton's correction, its speed there, the
+    multipliers there, and its estimated error."""
+
+    ahead: InPattern
+    velocity: np.ndarray
+    multipliers: np.ndarray
+    error: float
+
+
+def attempt(point: InPattern, h: float) -> Trial:
+    """Bogacki and Shampine's pair 3(2) with the pattern and the walls of its start."""
+    walls, theta, k1 = point.held, point.theta, point.velocity
+    k2, _ = point.moved(theta + h / 2 * k1).along(walls)
+    k3, _ = point.moved(theta + 3 * h / 4 * k2).along(walls)
+    ahead = point.moved(theta + h / 9 * (2 * k1 + 3 * k2 + 4 * k3))
+    k4, mu = ahead.along(walls)
+    return Trial(ahead, k4, mu, h * norm(-5 / 72 * k1 + k2 / 12 + k3 / 9 - k4 / 8))
+
+
+def first_event(point: InPattern, trial: Trial, h: float) -> tuple[float, Walls]:
+    """When the first event of a step happens, as a share of it, and who reaches 0 then; 1 where
+    none happens. Pre-activations by Hermite's cubic, multipliers by their chord."""
+    free = ~point.held.mask(point.h.shape)
+    crossing = Walls.where(free & (point.on != (trial.ahead.h > 0)))
+    share, nobody = 1.0, Walls.where(np.zeros((1, 1), bool))
+    falling = trial.multipliers < 0
+    if falling.any():
+        mu0, mu1 = point.multipliers[falling], trial.multipliers[falling]
+        share = min(1.0, 1.001 * float((mu0 / (mu0 - mu1)).min()))
+    if not len(crossing.point):
+        return share, nobody
+    roots = _roots(
+        point.h[crossing],
+        trial.ahead.h[crossing],
+        h * point.speeds(point.velocity, crossing),
+        h * point.speeds(trial.velocity, crossing),
+    )
+    first = float(roots.min())
+    return (first, crossing.at(roots <= first)) if first <= share else (share, nobody)
+
+
+def _roots(h0, h1, d0, d1) -> np.ndarray:
+    """Where in [0, 1] the cubics with these ends and slopes change sign, by bisection."""
+    low, high, sign = np.zeros_like(h0), np.ones_like(h0), np.where(h1 > 0, 1.0, -1.0)
+    for _ in range(_BISECTIONS):
+        s = (low + high) / 2
+        cubic = (1 - s) ** 2 * ((1 + 2 * s) * h0 + s * d0) + s**2 * (
+            (3 - 2 * s) * h1 + (s - 1) * d1
+        )
+        after = sign * cubic > 0
+        low, high = np.where(after, low, s), np.where(after, s, high)
+    return (low + high) / 2
+
+
+def landed(target: np.ndarray, ahead: InPattern, walls: Walls) -> InPattern | None:
+    """The end of a step on M with these walls at −ε, in its own pattern; nobody is switched on."""
+    mask = walls.mask(ahead.h.shape)
+    while True:
+        end = ahead.onto(target, Walls.where(mask))
+        if end is None:
+            return None
+        raised = ~ahead.on & (end.h > 0)
+        if not raised.any():
+            return end.signed()
+        mask |= raised
+
+
+def step(where: Manifold, point: Point, h: float, allowed: float) -> Attempt:
+    """A step of length h at most, cut at its first event."""
+    point = cast(InPattern, point)
+    try:
+        trial = attempt(point, h)
+        share = trial.error / allowed
+        if not share <= 1:
+            return Attempt(None, h, trial.error, share)
+        cut, reaching = first_event(point, trial, h)
+        if cut < 1:
+            trial = attempt(point, cut * h)
+        both = point.held.mask(point.h.shape) | reaching.mask(point.h.shape)
+        end = landed(where.target, trial.ahead, Walls.where(both))
+        return Attempt(end, cut * h, trial.error, np.inf if end is None else share)
+    except RankDeficient:
+        return NOWHERE
+
+
+def manifold(where: Manifold) -> Manifold:
+    """M with the points of the flow with walls, from that of the flow that sees no kinks."""
+    epsilon = INTERPOLATION * float(np.abs(where.target).max())
+    nobody = Walls.where(np.zeros((1, 1), bool))
+
+    def at(theta: np.ndarray) -> InPattern:
+        plain = cast(TwoLayers, where.at(theta))
+        settings = plain.x, plain.gram_x, plain.weight, plain.sigma, plain.seen, plain.offset
+        return InPattern(theta, *settings, plain.h > 0, epsilon, nobody)
+
+    return where._replace(at=at)
