@@ -171,6 +171,9 @@ def _label(of: _Faces, share: np.ndarray, known: list[Face], sign: float) -> _La
             return _Label(False, h, others)
         other = _other_neuron(of, face) if usable else None
         others += [] if other is None else [other]
+        if h is None and usable:
+            halves = program.split(face)
+            others += halves if all(pushable(of.Z, half) for half in halves) else []
         left = left - (0.0 if h is None or other is not None else share[h]) * face.S
     return _Label(bool(np.abs(left).max() <= 1e-9 * share.max()), None, others)
 
@@ -435,14 +438,52 @@ class _Program(NamedTuple):
             return "found", self._face(found.x)
         return ("none" if found.status == 2 else "unknown"), None
 
+    def split(self, face: Face) -> list[Face]:
+        """Two faces of which the given one is the disjoint union, none where there are none: then
+        covers may have the two in its place. The row that is least deep is in the first."""
+        Z, D = self.rows.Z, self.rows.Z.shape[1]
+        S, rest = np.flatnonzero(face.S), np.flatnonzero(~face.S)
+        m, depth = len(S), self.depth[np.isin(self.own, np.flatnonzero(face.S))]
+        one, none = np.eye(m), np.zeros((m, D))
+        outside, nothing = np.zeros((len(rest), D)), np.zeros((len(rest), m))
+        rows = [
+            (np.hstack([Z[rest], outside, nothing]), -np.inf, 0.0),
+            (np.hstack([outside, Z[rest], nothing]), -np.inf, 0.0),
+            (np.hstack([Z[S], none, -one]), -np.inf, 0.0),
+            (np.hstack([Z[S], none, -(1 + depth) * one]), -depth, np.inf),
+            (np.hstack([none, Z[S], one]), -np.inf, 1.0),
+            (np.hstack([none, Z[S], (1 + depth) * one]), 1.0, np.inf),
+            (np.append(np.zeros(2 * D), np.ones(m))[None], 1.0, m - 1.0),
+        ]
+        low = (np.arange(m) == np.argmin(depth)).astype(float)
+        found = optimize.milp(
+            np.zeros(2 * D + m),
+            constraints=[optimize.LinearConstraint(*row) for row in rows],
+            integrality=np.append(np.zeros(2 * D), np.ones(m)),
+            bounds=optimize.Bounds(
+                np.append(np.full(2 * D, -np.inf), low),
+                np.append(np.full(2 * D, np.inf), np.ones(m)),
+            ),
+            options={"node_limit": self.rows.nodes},
+        )
+        if found.x is None:
+            return []
+        first = found.x[2 * D :] > 0.5
+        halves = ((found.x[:D], S[first]), (found.x[D : 2 * D], S[~first]))
+        return [self._polished(v, np.isin(np.arange(len(Z)), own)) for v, own in halves]
+
     def _face(self, x: np.ndarray) -> Face:
-        """The face with S as found, its v by least squares from the integer program's."""
+        """The face with S as the integer program found it."""
         D = self.rows.Z.shape[1]
         S = np.zeros(len(self.rows.Z), bool)
         S[self.own[x[D:] > 0.5]] = True
-        active = S | (np.abs(self.rows.Z @ x[:D]) <= 1e-6)
-        miss = S[active].astype(float) - self.rows.Z[active] @ x[:D]
-        return Face(x[:D] + np.linalg.lstsq(self.rows.Z[active], miss)[0], S)
+        return self._polished(x[:D], S)
+
+    def _polished(self, v: np.ndarray, S: np.ndarray) -> Face:
+        """The face of S, its v by least squares from the integer program's."""
+        active = S | (np.abs(self.rows.Z @ v) <= 1e-6)
+        miss = S[active].astype(float) - self.rows.Z[active] @ v
+        return Face(v + np.linalg.lstsq(self.rows.Z[active], miss)[0], S)
 
 
 def _cover(faces: list[Face], share: np.ndarray, own: np.ndarray) -> np.ndarray | None:

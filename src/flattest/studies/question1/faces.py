@@ -25,7 +25,7 @@ class Faces(Computed, frozen=True, tag="question1/faces"):
     d: int
     n: int
     nodes: int = 20_000
-    faces: int = 12
+    faces: int = 3
     tries: int = 20
 
     def compute(self, seed: int) -> Mapping[str, Any]:
