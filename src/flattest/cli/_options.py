@@ -16,6 +16,7 @@ from rich.table import Column, Table
 from flattest.errors import FlattestError
 from flattest.evidence import Grade, graded
 from flattest.experiments.experiment import VariantName
+from flattest.files import as_text
 
 DEFAULT_STORE = Path(os.environ.get("FLATTEST_STORE", "out/store"))
 
@@ -102,7 +103,7 @@ def print_json(value: Any) -> None:
 
 def encode(value: Any) -> Any:
     """Arrays as lists; paths as text."""
-    return value.tolist() if hasattr(value, "tolist") else str(value)
+    return value.tolist() if hasattr(value, "tolist") else as_text(str(value))
 
 
 class Screen(Console):

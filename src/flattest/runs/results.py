@@ -3,7 +3,6 @@
 import fnmatch
 import math
 from collections.abc import Sequence
-from itertools import chain
 
 import msgspec
 
@@ -15,6 +14,7 @@ from flattest.experiments.registry import experiment
 from flattest.runs.folder import StoredRun
 from flattest.runs.questions import asked_for
 from flattest.runs.store import Store
+from flattest.training.keys import run_keys
 from flattest.training.run import Run
 
 
@@ -54,7 +54,7 @@ def find_runs(store: Store, patterns: Sequence[str]) -> list[StoredRun]:
     Runs of experiments that nobody can name any more are found by their label.
     """
     runs = store.runs()
-    most = max((run.seed for run in runs), default=0) + 1
+    seeds = sorted({run.seed for run in runs})
     keys: set[str] = set()
     for pattern in patterns:
         labelled = {run.key for run in runs if has_label(run, pattern)}
@@ -64,8 +64,8 @@ def find_runs(store: Store, patterns: Sequence[str]) -> list[StoredRun]:
             if not labelled:
                 raise
             known = []
-        seeds = (e.variant(v).keys(most) for e in known for v in VARIANTS)
-        keys |= labelled.union(*chain(*seeds))
+        tasks = (e.variant(v).task for e in known for v in VARIANTS)
+        keys |= labelled.union(*(run_keys(task, seed) for task in tasks for seed in seeds))
     return [run for run in runs if run.key in keys]
 
 
