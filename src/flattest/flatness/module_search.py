@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch.func import functional_call, grad_and_value, jacrev, vmap
 
-from flattest.flatness.search import GOAL, Interpolators, Point, least_norm, tangent
+from flattest.flatness.constraint import GOAL, Interpolators, Point, least_norm, tangent
 from flattest.problem.data import Dataset
 from flattest.problem.libraries import TorchModel
 from flattest.problem.losses import Loss
