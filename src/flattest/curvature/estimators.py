@@ -87,8 +87,8 @@ def xtrace(op: Operator, rtol: float = 1e-2, most_products: int = 4096, seed: in
     Doubles the number of probes, drawn afresh, until the standard error is ≤ rtol · |trace| or
     the next round would exceed `most_products` products; where the probes find all of ∇²L's
     range the result is exact. The standard error is the root of an unbiased estimate of the
-    variance (`Exchangeable`) times Student's quantile over the normal one for as many probes, so that
-    ± 1.96 of it hold the trace 95 times in 100.
+    variance (`Exchangeable`) times Student's quantile over the normal one for as many probes, so
+    that ± 1.96 of it hold the trace 95 times in 100.
     """
     _check_budget(rtol, most_products)
     rng = generator(seed, "sharpness/xtrace")
