@@ -69,7 +69,7 @@ class Clock:
 
 def visit(browser: Any, address: str) -> dict[str, tuple[float, float]]:
     """(clock, processor) times of one visit, in milliseconds."""
-    page = browser.new_page(viewport={"width": 1440, "height": 900})
+    page = browser.new_page(viewport={"width": 1440, "height": 1200})
     clock, began = Clock(page), time.perf_counter()
     page.goto(address)
     page.wait_for_function(DRAWN)

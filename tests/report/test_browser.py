@@ -14,9 +14,10 @@ from flattest.ledger.kept import Checked
 from flattest.report.document import render, write_page
 from flattest.report.reader import gather
 from flattest.report.server import serving
+from flattest.runs.questions import ask_own
 from flattest.runs.store import Store
 from flattest.training.run import Run
-from support.stores import curves, finished, hostile, trained
+from support.stores import CHALLENGED, SETUP, curves, finished, hostile, judged, swept, trained
 
 playwright = pytest.importorskip("playwright.sync_api")
 CHROMIUM = shutil.which("chromium")
@@ -37,6 +38,7 @@ QUIET = [
 HOSTILE_NAME = "<script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'>"
 SWEEP = "mulayoff2021/sweep-quick"
 CURVES = "wen2023/fig1a-quick"
+HEIGHT = "document.documentElement.scrollHeight"
 
 
 @pytest.fixture(scope="module")
@@ -47,15 +49,18 @@ def folder(tmp_path_factory):
         finished(store, "wen2023/fig1b", falling(seed), seed)
         finished(store, "table1/sim-ln-algorithm", falling(seed), seed)
     for seed in range(2):
-        challenge = {"sharpness": 2.0, "bound": 2.0, "certified": 1.0, "test_error": 0.5}
-        missing = dict.fromkeys(("start_test_error", "start_sharpness"), np.nan)
-        finished(store, "table1/sim-ln-challenge", challenge | missing, seed)
+        finished(store, "table1/sim-ln-challenge", CHALLENGED, seed)
     finished(store, "wen2023/fig1a", falling(0), 0)
     finished(store, "wen2023/fig1a", falling(9), 9)
     finished(store, "mulayoff2021/sweep", sweep())
     finished(store, "vardhan2026/fig3-relu", scatter())
     trained(store)
     hostile(store)
+    judged(SETUP, store)
+    swept(SETUP, store)
+    own = msgspec.structs.replace(experiment("wen2023/fig1a"), name="mine/fig1a")
+    ask_own(store, [own], "quick")
+    (store.root / "questions" / "broken.json").write_text(HOSTILE_NAME)
     store.add({"type": HOSTILE_NAME}, 0, HOSTILE_NAME)
     save_some_claims(store)
     return store.root
@@ -172,6 +177,144 @@ def test_table_1_stands_on_the_front_with_its_evidence(tab):
     assert "A flattest network, certified" in evidence
 
 
+def test_the_page_begins_with_ones_own_questions(tab):
+    ids = tab.page.evaluate("[...document.querySelectorAll('main > section')].map(({id}) => id)")
+    assert [id for id in ids if id != "work"][:4] == ["own", "table1-front", "inside", "wen2023"]
+    assert ids[-3:] == ["runs", "claims", "others"]
+
+
+def test_a_judgement_has_its_verdict_evidence_and_curves(tab):
+    card = tab.control("judge/tiny")
+    said = card.inner_text()
+    assert "Scenario II. Some flattest minima do not generalize, and neither does" in said
+    assert "✗ refuted" in said
+    assert "A flattest network, certified to 1e-15, has test error 0.500." in said
+    names = [trace["name"] for trace in tab.traces("judge/tiny-errors")]
+    assert names[0] == "the algorithm: test error"
+    assert "the algorithm: train error" in names
+    assert "certified lower bound" in [t["name"] for t in tab.traces("judge/tiny-sharpness")]
+
+
+def test_a_sweep_is_a_grid_of_colours_with_its_numbers(tab):
+    card = tab.control("sweep/tiny-n-width")
+    tab.page.evaluate("(id) => drawNow(document.getElementById(id))", "sweep/tiny-n-width-diagram")
+    assert card.locator(".cell").count() == 4
+    assert card.locator("svg .on-bright, svg .on-dark").all_text_contents() == ["0.50"] * 4
+
+
+def test_an_experiment_from_a_file_and_a_question_that_cannot_be_read_are_there(tab):
+    assert tab.control("mine/fig1a").locator(".plot").count() > 0
+    assert "broken.json" in tab.control("broken.json").locator(".missed").inner_text()
+
+
+def test_runs_can_be_searched_and_sorted(tab):
+    search, count = tab.control("runs-search"), tab.page.locator("#runs-count")
+    every = int(count.inner_text().split()[0])
+    search.fill("judge/tiny width=20")
+    assert count.inner_text().startswith(f"3 of {every} runs")
+    search.fill("fig1b seed")
+    errors = tab.page.locator("#runs td[data-head='sharpness']")
+    tab.control("runs-sort-sharpness").click()
+    up = [float(text) for text in errors.all_inner_texts()]
+    assert tab.page.locator("#runs th[aria-sort='ascending']").inner_text() == "sharpness ↑"
+    tab.control("runs-sort-sharpness").click()
+    down = [float(text) for text in errors.all_inner_texts()]
+    assert up == sorted(up)
+    assert down == sorted(up, reverse=True)
+    assert len(set(up)) == 3
+    search.fill("")
+
+
+def test_two_runs_are_drawn_over_each_other_with_what_tells_them_apart(tab):
+    search = tab.control("runs-search")
+    for words in ("judge/tiny-algorithm seed=0", "fig1b seed=1"):
+        search.fill(words)
+        tab.page.locator("#runs tbody input").first.check()
+    assert [t["name"] for t in tab.traces("over-sharpness")] == [
+        "judge/tiny-algorithm, seed 0",
+        "certified lower bound",
+        "wen2023/fig1b:quick, seed 1",
+    ]
+    table = tab.page.locator("#compared table").inner_text()
+    assert "distribution.d" in table
+    tab.page.get_by_role("button", name="Take all off").click()
+    assert tab.page.locator("#compared .plot").count() == 0
+    search.fill("")
+
+
+def test_what_is_seen_can_be_taken_away_as_csv_and_as_a_picture(tab, tmp_path):
+    box = "judge/tiny-errors"
+    traces = tab.traces(box)
+    figure = tab.page.locator("figure", has=tab.control(box))
+    table = saved(tab, figure.get_by_role("button", name="CSV"), tmp_path)
+    lines = table.read_text().splitlines()
+    assert lines[0] == "curve,epoch,Train and test error"
+    # A logarithmic axis has no place for epoch 0.
+    assert len(lines) - 1 == sum(len(trace["x"]) - 1 for trace in traces)
+    picture = saved(tab, figure.get_by_role("button", name="PNG"), tmp_path)
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    runs = saved(tab, tab.page.locator("#runs-count button"), tmp_path).read_text()
+    assert runs.startswith("key,experiment,seed,status,sharpness")
+    assert "distribution.type" in runs.splitlines()[0]
+    assert tab.complaints == []
+
+
+def saved(tab, button, folder):
+    with tab.page.expect_download() as found:
+        button.click()
+    path = folder / found.value.suggested_filename
+    found.value.save_as(path)
+    return path
+
+
+def test_cards_beside_each_other_are_level(opened, crowded_front):
+    tab = opened(crowded_front, viewport={"width": 1440, "height": 900})
+    tops = """() => [...document.querySelectorAll(".scenarios .card")].map((card) => [
+        ...card.querySelectorAll(".plot")].map((box) => box.getBoundingClientRect().top))"""
+    found = tab.page.evaluate(tops)
+    assert len(found) == 4
+    assert all(places == found[0] for places in found)
+
+
+@pytest.fixture(scope="module")
+def crowded_front(folder, tmp_path_factory):
+    """A front of four cards whose headings and meanings are of different lengths."""
+    page = gather(Store.open(folder))
+    (front,) = page.outline.fronts
+    (one,) = front.scenarios
+    change = msgspec.structs.replace
+    four = [
+        change(one, title=title, answer=change(one.answer, scenario=scenario))
+        for title, scenario in (
+            ("short", "Scenario I"),
+            ("a title of many words that takes two lines of a card", "Scenario III"),
+            ("again short", "undetermined"),
+            ("and again", "Scenario II"),
+        )
+    ]
+    outline = change(page.outline, fronts=[change(front, scenarios=four)])
+    path = tmp_path_factory.mktemp("front") / "front.html"
+    path.write_text(render(change(page, outline=outline)), encoding="utf-8")
+    return path.as_uri()
+
+
+def test_heat_maps_have_the_ground_of_a_dark_page(opened, on_disk):
+    corner = """(id) => { const canvas = document.getElementById(id), at = canvas.getContext("2d");
+        const {data} = at.getImageData(0, 0, canvas.width, canvas.height), found = {};
+        for (let i = 0; i < data.length; i += 4) {
+            const rgb = `rgb(${data[i]}, ${data[i + 1]}, ${data[i + 2]})`;
+            found[rgb] = (found[rgb] ?? 0) + 1;
+        }
+        return Object.keys(found).filter((rgb) => found[rgb] > 20); }"""
+    paper = "getComputedStyle(document.body).backgroundColor"
+    tab = opened(on_disk, color_scheme="light")
+    light = tab.page.evaluate(corner, "network-active")
+    assert tab.page.evaluate(paper) in light
+    tab.page.emulate_media(color_scheme="dark")
+    assert tab.page.evaluate(paper) in tab.page.evaluate(corner, "network-active")
+    assert tab.page.evaluate(paper) not in light
+
+
 def test_seeds_can_be_taken_off_and_axes_changed(tab):
     box = "wen2023/fig1b-quick-sharpness"
     before = tab.traces(box)
@@ -188,7 +331,7 @@ def test_dragging_zooms_and_a_button_leads_back(tab):
     figure = tab.page.locator("figure", has=tab.control("wen2023/fig1b-quick-test_error"))
     labels, box = figure.locator(".axes text"), figure.locator("svg").first
     figure.scroll_into_view_if_needed()
-    before = labels.all_text_contents()
+    before, height = labels.all_text_contents(), tab.page.evaluate(HEIGHT)
     place = box.bounding_box()
     corner = (place["x"] + place["width"] / 2, place["y"] + place["height"] / 3)
     tab.page.mouse.move(*corner)
@@ -198,6 +341,7 @@ def test_dragging_zooms_and_a_button_leads_back(tab):
     back = figure.get_by_role("button", name="Show all")
     back.wait_for()
     assert labels.all_text_contents() != before
+    assert tab.page.evaluate(HEIGHT) == height
     back.click()
     back.wait_for(state="detached")
     assert labels.all_text_contents() == before
@@ -248,12 +392,13 @@ def test_the_drawn_function_is_the_networks(tab):
 
 def test_the_ledger_can_be_searched_and_filtered(tab):
     count = tab.page.locator("#claims-count")
-    everything = count.inner_text()
+    everything, rows = count.inner_text(), tab.page.locator("#claims tbody tr")
     assert everything == f"{len(ledger())} of {len(ledger())} claims"
+    assert rows.count() == 5  # those that were checked
+    tab.page.get_by_text(f"{len(ledger()) - 5} that were not checked here").click()
     tab.page.get_by_label("misprints only").check()
     misprints = sum(c.reading is not None for c in ledger())
     assert count.inner_text().startswith(f"{misprints} of")
-    rows = tab.page.locator("#claims tbody tr")
     assert rows.count() == misprints
     assert "as printed: " in rows.first.inner_text() + rows.nth(1).inner_text()
     tab.page.get_by_label("misprints only").uncheck()

@@ -7,30 +7,11 @@ import msgspec
 import numpy as np
 import pytest
 
-import flattest as ft
 from flattest.experiments.registry import experiment
-from flattest.lab.setup import experiments_of
-from flattest.lab.sweep import axis, cells
 from flattest.runs.questions import ask_own, asked_for, questions
 from flattest.runs.store import Store
-from flattest.training.run import Run
 from support.shell import flattest
-from support.stores import curves
-
-SETUP = ft.Setup(
-    name="tiny",
-    distribution=ft.Xor(4),
-    n=8,
-    model=ft.MLP(20, bias=True),
-    algorithm=(ft.sam(0.02, 0.05, epochs=8),),
-    log=ft.Log(points=4),
-    seeds=2,
-    challenges=1,
-)
-
-TRAINED = curves() | {"train_error": np.zeros(50)}
-CHALLENGED = {"sharpness": 2.0, "bound": 2.0, "certified": 1.0, "test_error": 0.5}
-CHALLENGED |= dict.fromkeys(("start_test_error", "start_sharpness"), np.nan)
+from support.stores import SETUP, judged, swept
 
 
 @pytest.fixture(scope="module")
@@ -38,26 +19,8 @@ def root(tmp_path_factory):
     """A store with a setup that was judged and a sweep, whose runs were done before."""
     store = Store.create(tmp_path_factory.mktemp("own") / "store")
     judged(SETUP, store)
-    grid = cells(SETUP, axis("n=6,8"), axis("width=10,20"), 1)
-    for e in grid.values():
-        done(store, e)
-    ft.sweep(SETUP, "n=6,8", "width=10,20", seeds=1, store=store)
+    swept(SETUP, store)
     return store.root
-
-
-def judged(setup, store):
-    for e in experiments_of(setup, setup).values():
-        done(store, e)
-    return ft.judge(setup, store)
-
-
-def done(store, e):
-    """Finish the runs of an experiment without training."""
-    for seed in range(e.full.seeds):
-        lease = store.lease(store.add(e.full.task, seed, e.name))
-        if lease is not None:
-            with lease:
-                lease.finish(Run(series=TRAINED if "challenge" not in e.name else CHALLENGED))
 
 
 @pytest.fixture

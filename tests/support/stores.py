@@ -1,11 +1,15 @@
-"""Small stores for the tests of the page: finished, damaged and really trained runs."""
+"""Small stores for the tests of the page: finished, damaged and really trained runs, and questions
+of one's own whose runs were done before they were asked."""
 
 import json
 
 import numpy as np
 
+import flattest as ft
 from flattest.experiments.registry import experiment
 from flattest.experiments.training import Training
+from flattest.lab.setup import experiments_of
+from flattest.lab.sweep import axis, cells
 from flattest.problem.distributions import Xor
 from flattest.problem.models import MLP
 from flattest.runs.plan import Job
@@ -76,3 +80,39 @@ def hostile(store):
     damage("spec that is not JSON", 7, lambda f: (f / "spec.json").write_text("<script>"))
     damage("missing record", 8, lambda folder: (folder / "record.json").unlink())
     return keys
+
+
+SETUP = ft.Setup(
+    name="tiny",
+    distribution=ft.Xor(4),
+    n=8,
+    model=ft.MLP(20, bias=True),
+    algorithm=(ft.sam(0.02, 0.05, epochs=8),),
+    log=ft.Log(points=4),
+    seeds=2,
+    challenges=1,
+)
+CHALLENGED = {"sharpness": 2.0, "bound": 2.0, "certified": 1.0, "test_error": 0.5}
+CHALLENGED |= dict.fromkeys(("start_test_error", "start_sharpness"), np.nan)
+
+
+def judged(setup, store):
+    """Judge a setup whose runs are finished without training."""
+    for e in experiments_of(setup, setup).values():
+        done(store, e)
+    return ft.judge(setup, store)
+
+
+def swept(setup, store, x="n=6,8", y="width=10,20"):
+    for e in cells(setup, axis(x), axis(y), 1).values():
+        done(store, e)
+    return ft.sweep(setup, x, y, seeds=1, store=store)
+
+
+def done(store, e):
+    for seed in range(e.full.seeds):
+        lease = store.lease(store.add(e.full.task, seed, e.name))
+        if lease is not None:
+            with lease:
+                trained = curves() | {"train_error": np.zeros(50)}
+                lease.finish(Run(series=CHALLENGED if "challenge" in e.name else trained))

@@ -17,12 +17,16 @@ from flattest.runs.store import Store
 
 SCRIPTS = (
     "elements.js",
+    "files.js",
     "axes.js",
     "drawing.js",
     "figures.js",
+    "heat.js",
     "front.js",
     "panels.js",
+    "own.js",
     "network.js",
+    "runs.js",
     "ledger.js",
     "main.js",
 )

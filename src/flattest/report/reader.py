@@ -10,14 +10,17 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from flattest.errors import FlattestError
 from flattest.evidence import GLYPHS, Grade
 from flattest.experiments.experiment import VARIANTS, Experiment, VariantName
-from flattest.experiments.registry import Paper, experiments, papers
+from flattest.experiments.registry import Paper, as_experiment, experiments, papers
 from flattest.lab.scenario import Answer, Finding, answer, mean_error
 from flattest.ledger.claim import ledger
 from flattest.ledger.kept import saved
 from flattest.report.networks import NetworkView, inside
 from flattest.report.views import CURVES, RunView, view_of
+from flattest.runs.export import flat_settings
+from flattest.runs.questions import Question, questions
 from flattest.runs.results import assess
 from flattest.runs.store import Store, StoredRun
 from flattest.training.keys import run_keys
@@ -70,6 +73,27 @@ class Scenario(msgspec.Struct, frozen=True):
     panels: dict[str, str]
 
 
+class QuestionView(msgspec.Struct, frozen=True):
+    """A question of one's own: its `answer` (that of a judgement, the diagram of a sweep), None
+    where it has none yet; the keys of its runs by role; what was asked, with the dates of earlier
+    versions, whose settings were others.
+
+    An experiment from a file is shown by its `panel`; a question that cannot be read has a
+    `problem` and nothing else.
+    """
+
+    key: str
+    name: str
+    kind: str
+    asked: float
+    settings: Any
+    runs: dict[str, tuple[str, ...]]
+    answer: Any
+    panel: Panel | None
+    earlier: list[float]
+    problem: str
+
+
 class Front(msgspec.Struct, frozen=True):
     """A table of scenarios, which stands first on the page.
 
@@ -85,15 +109,17 @@ class Front(msgspec.Struct, frozen=True):
 class Outline(msgspec.Struct, frozen=True):
     """All but the runs themselves, of which there is a mark each that changes when they do.
 
-    `papers` are in the order of their sections; `others` are runs of experiments that are not in
-    the registry; `problem` says what of the store cannot be shown at all; `glyphs` is the scale of
-    evidence.
+    `questions` are one's own, the last first; `papers` are in the order of their sections; `others`
+    are runs of neither; `tasks` are the settings of runs by name; `problem` says what of the store
+    cannot be shown at all; `glyphs` is the scale of evidence.
     """
 
+    questions: list[QuestionView]
     papers: list[Paper]
     fronts: list[Front]
     panels: list[Panel]
     others: list[str]
+    tasks: dict[str, dict[str, Any]]
     marks: dict[str, str]
     glyphs: dict[Grade, str]
     problem: str = ""
@@ -130,13 +156,17 @@ class Reader:
             for key, run in runs.items()
         }
         networks, panels = self._networks(runs, stamps), self._panels(runs, stamps)
+        asked = self._questions(stamps)
         shown = {key for panel in panels.values() for key in panel.runs}
+        shown |= {key for q in asked for keys in q.runs.values() for key in keys}
         claims, problem = _claims(self.store)
         outline = Outline(
+            questions=asked,
             papers=list(papers().values()),
             fronts=list(self._fronts(panels, stamps)),
             panels=[panel for panel in panels.values() if not _is_shown_in_full(panel)],
             others=[key for key in runs if key not in shown],
+            tasks=self._tasks(runs, views),
             marks={key: _mark(stamp, key in networks) for key, stamp in stamps.items()},
             glyphs=GLYPHS,
             problem=problem,
@@ -161,6 +191,31 @@ class Reader:
                 ("panel", name, variant), stamp, _panel, e, variant, self.store, keys
             )
         return panels
+
+    def _questions(self, stamps: Stamps) -> list[QuestionView]:
+        """The last version of each question, with when earlier ones were asked."""
+        versions: dict[tuple[str, str], list[Question]] = {}
+        for question in questions(self.store):
+            versions.setdefault((question.kind, question.name), []).append(question)
+        return [
+            self._remembered(
+                ("question", last.key),
+                (last, tuple(q.asked for q in earlier), *_stamps_of(last, stamps)),
+                _question,
+                last,
+                [q.asked for q in earlier],
+                self.store,
+            )
+            for last, *earlier in versions.values()
+        ]
+
+    def _tasks(self, runs: Runs, views: dict[str, RunView]) -> dict[str, dict[str, Any]]:
+        """The settings of all runs, once for those that share them."""
+        of_task = {view.task: runs[key] for key, view in views.items() if view.task}
+        return {
+            name: self._remembered(("task", name), None, _settings, run)
+            for name, run in of_task.items()
+        }
 
     def _fronts(self, panels: Panels, stamps: Stamps) -> Iterator[Front]:
         for paper in papers().values():
@@ -264,6 +319,51 @@ def _panel(e: Experiment, variant: VariantName, store: Store, keys: list[str]) -
         verdicts=_verdicts(e, variant, store),
         runs=keys,
     )
+
+
+def _stamps_of(question: Question, stamps: Stamps) -> tuple[Hashable, ...]:
+    return tuple(stamps.get(key) for keys in question.runs.values() for key in keys)
+
+
+def _question(question: Question, earlier: list[float], store: Store) -> QuestionView:
+    (spec, *more) = question.experiments.values() or [None]
+    is_panel = question.kind == "experiment" and not more and spec is not None
+    return QuestionView(
+        key=question.key,
+        name=question.name,
+        kind=question.kind,
+        asked=question.asked,
+        settings=question.about,
+        runs=question.runs,
+        answer=question.answer,
+        panel=_own_panel(question, spec, store) if is_panel else None,
+        earlier=earlier,
+        problem=question.problem,
+    )
+
+
+def _own_panel(question: Question, spec: Any, store: Store) -> Panel:
+    """The panel of an experiment from a file, whose runs the question names."""
+    keys = [key for keys in question.runs.values() for key in keys if store.run(key)]
+    try:
+        return _panel(as_experiment(spec), question.variant, store, keys)
+    except FlattestError as error:
+        return Panel(
+            name=question.name,
+            paper=question.name.partition("/")[0],
+            figure=spec.get("figure", ""),
+            statement=spec.get("statement", ""),
+            notes=spec.get("notes", ""),
+            variant=question.variant,
+            settings=spec,
+            seeds=len(keys),
+            verdicts=[VerdictView(None, str(error))],
+            runs=keys,
+        )
+
+
+def _settings(run: StoredRun) -> dict[str, Any]:
+    return flat_settings(run.task())
 
 
 def _verdicts(e: Experiment, variant: VariantName, store: Store) -> list[VerdictView]:

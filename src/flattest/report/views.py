@@ -10,6 +10,7 @@ import numpy as np
 from flattest.errors import FlattestError
 from flattest.experiments.registry import papers
 from flattest.runs.store import StoredRun
+from flattest.training.keys import digest
 
 Series = dict[str, np.ndarray]
 View = Callable[[Series, int, int], dict[str, Any]]
@@ -19,7 +20,8 @@ OTHER_NUMBERS_AT_MOST = 2_000
 
 
 class RunView(msgspec.Struct, frozen=True):
-    """One run; a broken one has a sentence and no series. `kind` is the tag of its task."""
+    """One run; a broken one has a sentence and no series. `kind` is the tag of its task, `task`
+    names its settings among the page's."""
 
     key: str
     label: str
@@ -30,6 +32,7 @@ class RunView(msgspec.Struct, frozen=True):
     seconds: float
     machine: str = ""
     kind: str = ""
+    task: str = ""
     series: dict[str, Any] = {}
 
 
@@ -46,9 +49,12 @@ def view_of(run: StoredRun, points: int, digits: int) -> RunView:
         return view
     known = views()
     try:
-        kind, found = str(run.task().get("type", "")), run.series()
+        task, found = run.task(), run.series()
+        kind = str(task.get("type", ""))
         series = known.get(kind, _anything)(found, points, digits) if found else {}
-        return msgspec.structs.replace(view, machine=_machine(run), kind=kind, series=series)
+        return msgspec.structs.replace(
+            view, machine=_machine(run), kind=kind, task=digest(task), series=series
+        )
     except FlattestError as error:
         sentence = str(error)
     except Exception as error:

@@ -26,9 +26,7 @@ function correlated({ seed, series }, x, y) {
 const VIRIDIS = ["#440154", "#3b528b", "#21918c", "#5ec962", "#fde725"];
 
 function correlationColour(rho) {
-  const place = Math.min(Math.max(2 + Math.log10(rho), 0), 2) * (VIRIDIS.length - 1) / 2, low = Math.min(Math.floor(place), VIRIDIS.length - 2);
-  const [from, to] = [hex(VIRIDIS[low]), hex(VIRIDIS[low + 1])];
-  return `rgb(${from.map((channel, i) => Math.round(channel + (place - low) * (to[i] - channel))).join(" ")})`;
+  return `rgb(${mixed(VIRIDIS, 1 + Math.log10(rho) / 2).join(" ")})`;
 }
 
 function correlationKeys() {

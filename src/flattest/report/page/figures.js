@@ -35,7 +35,7 @@ function later(box) {
 
 // One plot. `traces` and `axes` are functions, asked again when it is to be drawn anew.
 function plot({ id, title, traces, axes, legend = keys }) {
-  const box = make("div", { class: "plot", id }), key = make("div", { class: "keys" }), about = make("figcaption", { class: "hidden" });
+  const box = make("div", { class: "plot", id }), key = make("div", { class: "keys" }), about = make("figcaption", { class: "hidden" }), tools = make("span", { class: "tools" });
   const numbers = make("details", { class: "dim" }, make("summary", {}, "As numbers"));
   let current = null;
   const shown = () => (current ??= { traces: traces(), axes: zoomed(id, axes()) });
@@ -43,13 +43,17 @@ function plot({ id, title, traces, axes, legend = keys }) {
     const width = (box.drawnAt = box.clientWidth), { traces: drawn, axes: asked } = shown();
     const frame = frameOf(width || 300, box.clientHeight || 250, drawn, asked), { picture, points } = drawing(frame, drawn, asked, title);
     explore(box, picture, points, frame, (area) => { keepZoom(id, asked, frame, area); figure.redraw(); });
-    key.replaceChildren(...legend(drawn), ...(asked.zoomed ? [wayBack(id, asked, figure)] : []));
+    key.replaceChildren(...legend(drawn));
+    // In the title's line, which has room for them: nothing moves when a plot is zoomed.
+    tools.replaceChildren(...(asked.zoomed ? [wayBack(id, asked, figure)] : []),
+      button("CSV", `${title} as CSV`, () => download(`${id}.csv`, csv([["curve", asked.x.title || "x", asked.y.title || title], ...seenPoints(drawn, frame)]))),
+      button("PNG", `${title} as a picture`, async () => download(`${id}.png`, await png(title, picture, key.querySelectorAll(".key")))));
     box.traces = drawn;
     box.dataset.values = asked.y.log ? "log" : "linear";
   };
   const describe = () => { about.textContent = described(title, shown().axes, shown().traces); };
   numbers.addEventListener("toggle", () => { if (numbers.open) numbers.replaceChildren(numbers.firstChild, asNumbers(shown().traces)); });
-  const figure = make("figure", { "aria-label": title }, make("div", { class: "title" }, title), box, key, about, numbers);
+  const figure = make("figure", { "aria-label": title }, make("div", { class: "title" }, make("span", {}, title), tools), box, key, about, numbers);
   figure.redraw = () => { current = null; numbers.open = false; whenIdle(describe); later(box); };
   figure.redraw();
   sizes.observe(box);
@@ -77,9 +81,7 @@ function keepZoom(id, { x, y }, { horizontal, vertical }, area) {
 }
 
 function wayBack(id, { x, y }, figure) {
-  const button = make("button", { type: "button" }, "Show all");
-  button.addEventListener("click", () => { chosen.delete(zoomPlace(id, "x", x)); chosen.delete(zoomPlace(id, "y", y)); figure.redraw(); });
-  return button;
+  return button("Show all", "Leave the zoom", () => { chosen.delete(zoomPlace(id, "x", x)); chosen.delete(zoomPlace(id, "y", y)); figure.redraw(); });
 }
 
 // What the lines and dots mean.

@@ -1,9 +1,9 @@
 const EPOCH = { title: "epoch", log: true };
 // wen2023, Section 1: three answers to one question.
 const SCENARIOS = {
-  "Scenario I": "Every flattest minimum generalizes, and so does what 1-SAM finds.",
-  "Scenario II": "Some flattest minima do not generalize, and neither does what 1-SAM finds.",
-  "Scenario III": "Some flattest minima do not generalize, yet what 1-SAM finds does: flatness alone cannot explain it.",
+  "Scenario I": "Every flattest minimum generalizes, and so does what the algorithm finds.",
+  "Scenario II": "Some flattest minima do not generalize, and neither does what the algorithm finds.",
+  "Scenario III": "Some flattest minima do not generalize, yet what the algorithm finds does: flatness alone cannot explain it.",
   undetermined: "The runs of this store do not decide it.",
 };
 

@@ -6,9 +6,9 @@ function claims(entries, problem, glyphs) {
   const search = make("input", { type: "search", id: "claims-search", placeholder: "words" });
   search.value = choice("claims-search", "");
   const show = () => {
-    const found = entries.filter(wanted);
+    const found = entries.filter(wanted), checked = found.filter((entry) => entry.checked), rest = found.filter((entry) => !entry.checked);
     count.textContent = `${found.length} of ${entries.length} claims`;
-    table.replaceChildren(claimsTable(found.slice(0, PAGE_ROWS), glyphs));
+    table.replaceChildren(...(checked.length ? [claimsTable(checked.slice(0, PAGE_ROWS), glyphs)] : []), ...(rest.length ? [folded(rest, glyphs)] : []));
   };
   search.addEventListener("input", () => { chosen.set("claims-search", search.value); show(); });
   const options = (id, text, values) => selection(id, text, [["", "all"], ...values.map((value) => [value, value])], show);
@@ -20,6 +20,15 @@ function claims(entries, problem, glyphs) {
   return [problem ? make("p", { class: "missed" }, problem) : null,
     make("p", {}, "Every numbered statement of the papers as a check that can fail. A misprint has two entries: as printed, and as corrected. ",
       make("code", {}, "flattest verify"), " checks them."), controls, count, table];
+}
+
+// What was not checked here is a list of statements only: it takes no room until it is asked for.
+function folded(entries, glyphs) {
+  const fold = make("details", { id: "claims-unchecked" }, make("summary", {}, `${entries.length} that were not checked here`));
+  const fill = () => { chosen.set("claims-unchecked", fold.open); if (fold.open && fold.children.length < 2) fold.append(claimsTable(entries.slice(0, PAGE_ROWS), glyphs)); };
+  fold.addEventListener("toggle", fill);
+  fold.open = choice("claims-unchecked", false);
+  return fold;
 }
 
 function unique(values) {

@@ -6,13 +6,16 @@ function sections(page) {
   const runsOf = (paper) => panelsOf(paper).flatMap((panel) => panel.runs);
   const cards = (paper) => panelsOf(paper).map((panel) => ({ signature: [panel, marked(panel.runs)], id: `${panel.name}-${panel.variant}`,
     build: () => panelCard(panel, panel.runs.map((key) => runs[key])) }));
+  const own = outline.questions.map((asked) => ({ signature: [asked, marked(Object.values(asked.runs).flat())], id: asked.name, build: () => ownCard(asked, page) }));
   const work = atWork(page), inner = Object.keys(insides), odd = outline.others.map((key) => runs[key]).filter(Boolean);
   return [
     work && { id: "work", title: "At work", signature: Date.now(), build: () => work },
+    own.length && { id: "own", title: "Your questions", about: "What you judged, swept or ran from a file, the last first.", cards: own },
     ...outline.fronts.map((front) => ({ id: `${front.paper}-front`, title: front.title, signature: [front, marked(runsOf(front.paper))],
       build: () => [scenarioTable(front, outline.glyphs), make("div", { class: "scenarios" }, front.scenarios.map((found) => scenario(page, found)))] })),
-    ...outline.papers.map(({ name, title }) => ({ id: name, title: name, about: title, cards: cards(name) })).filter((asked) => asked.cards.length),
     inner.length && { id: "inside", title: "Inside a network", signature: marked(inner), build: () => networks(page) },
+    ...outline.papers.map(({ name, title }) => ({ id: name, title: name, about: title, cards: cards(name) })).filter((asked) => asked.cards.length),
+    Object.keys(runs).length && { id: "runs", title: "Runs", signature: outline.marks, build: () => runTable(page) },
     page.claims.length && { id: "claims", title: "Claims", signature: outline.problem, build: () => claims(page.claims, outline.problem, outline.glyphs) },
     odd.length && { id: "others", title: "Other runs", signature: marked(outline.others), build: () => others(odd) },
   ].filter(Boolean);

@@ -1,5 +1,8 @@
 const DOES = ["generalizes", "mixed", "memorizes", "silent"];
 const DOES_COLOURS = [BLUE, SKY, RED, "#888888"];
+const DARK = matchMedia("screen and (prefers-color-scheme: dark)");
+let repaint = () => {};
+DARK.addEventListener("change", () => repaint());
 
 // The first layer of a network at its checkpoints.
 function networks(page) {
@@ -26,7 +29,7 @@ function network(key, page) {
   const weights = make("canvas", { role: "img", id: "network-weights" }), active = make("canvas", { role: "img", id: "network-active" });
   const about = make("p", { id: "network-summary", role: "status" }), table = make("div");
   const parts = partsPlot(seen, at, page.runs[key].series), points = pointsPlot(seen, at);
-  const draw = () => {
+  const draw = repaint = () => {
     paintWeights(weights, seen, at());
     paintActive(active, seen, at());
     about.textContent = summary(seen, at());
@@ -36,10 +39,15 @@ function network(key, page) {
   draw();
   return [make("div", { class: "controls" }, move), about, legend(),
     make("div", { class: "pictures" },
-      make("figure", {}, weights, make("figcaption", { class: "dim" }, `W1: ${seen.neurons} neurons (rows, the strip on the left says what they do) × ${seen.inputs} inputs; blue positive, orange negative`)),
-      make("figure", {}, active, make("figcaption", { class: "dim" }, `Active (dark) on the training points: the same rows × ${seen.points} points, ${seen.relevant ? "by the signs of x[1] and x[2]" : "by label"}`)),
+      make("figure", {}, titled("W1", weights, key), weights, make("figcaption", { class: "dim" }, `W1: ${seen.neurons} neurons (rows, the strip on the left says what they do) × ${seen.inputs} inputs; blue positive, orange negative`)),
+      make("figure", {}, titled("Activation pattern", active, key), active, make("figcaption", { class: "dim" }, `Active (marked) on the training points: the same rows × ${seen.points} points, ${seen.relevant ? "by the signs of x[1] and x[2]" : "by label"}`)),
       make("div", {}, parts, points)),
     table];
+}
+
+function titled(text, canvas, key) {
+  const save = () => canvas.toBlob((blob) => download(`${text}-${key}.png`, blob));
+  return make("div", { class: "title" }, make("span", {}, text), make("span", { class: "tools" }, button("PNG", `${text} as a picture`, save)));
 }
 
 function legend() {
@@ -56,37 +64,43 @@ function summary({ width }, { epoch, counts, shares, points_per_neuron: points }
 }
 
 function paint(canvas, columns, rows, does, colour) {
-  const strip = Math.max(1, Math.round(columns / 25));
+  const strip = Math.max(1, Math.round(columns / 25)), strips = DOES_COLOURS.map((text) => toned(hex(text)));
   canvas.width = columns + strip;
   canvas.height = rows;
   const context = canvas.getContext("2d"), image = context.createImageData(columns + strip, rows);
   for (let i = 0; i < rows; i++) {
     for (let j = 0; j < columns + strip; j++) {
-      const rgb = j < strip ? hex(DOES_COLOURS[does[i]]) : colour(i, j - strip);
+      const rgb = j < strip ? strips[does[i]] : colour(i, j - strip);
       image.data.set([...rgb, 255], 4 * (i * (columns + strip) + j));
     }
   }
   context.putImageData(image, 0, 0);
 }
 
-function hex(text) {
-  return [1, 3, 5].map((i) => parseInt(text.slice(i, i + 2), 16));
+// A colour of the style, of a page that is light or dark now.
+function ofStyle(name) {
+  return hex(getComputedStyle(document.documentElement).getPropertyValue(name).trim());
+}
+
+// On a dark page colours are brighter, as those of the plots are.
+function toned(rgb) {
+  return DARK.matches ? rgb.map((channel) => Math.min(255, Math.round(1.45 * channel))) : rgb;
 }
 
 function paintWeights(canvas, seen, moment) {
-  const values = new Int8Array(bytesOf(moment.weights).buffer), [up, down] = [hex(BLUE), hex(ORANGE)];
+  const values = new Int8Array(bytesOf(moment.weights).buffer), [up, down] = [toned(hex(BLUE)), hex(ORANGE)], ground = ofStyle("--paper");
   paint(canvas, seen.inputs, seen.neurons, moment.does, (i, j) => {
     const value = values[i * seen.inputs + j] / 127, end = value > 0 ? up : down;
     // The square root shows small weights beside large ones.
-    return end.map((channel) => Math.round(255 + (channel - 255) * Math.sqrt(Math.abs(value))));
+    return end.map((channel, k) => Math.round(ground[k] + (channel - ground[k]) * Math.sqrt(Math.abs(value))));
   });
   canvas.setAttribute("aria-label", `First-layer weights at epoch ${moment.epoch}, up to ${shortNumber(moment.scale)}. ${summary(seen, moment)}`);
 }
 
 function paintActive(canvas, seen, moment) {
-  const bits = bytesOf(moment.active);
+  const bits = bytesOf(moment.active), active = ofStyle("--active"), ground = ofStyle("--paper");
   const on = (i, j) => { const place = i * seen.points + j; return (bits[place >> 3] >> (7 - (place & 7))) & 1; };
-  paint(canvas, seen.points, seen.neurons, moment.does, (i, j) => (on(i, j) ? [60, 60, 60] : [250, 250, 250]));
+  paint(canvas, seen.points, seen.neurons, moment.does, (i, j) => (on(i, j) ? active : ground));
   let count = 0;
   for (let i = 0; i < seen.neurons; i++) for (let j = 0; j < seen.points; j++) count += on(i, j);
   canvas.setAttribute("aria-label", `Activation pattern at epoch ${moment.epoch}: ${(100 * count / (seen.neurons * seen.points)).toFixed(0)} % of the pairs of neuron and training point are active.`);

@@ -8,11 +8,13 @@ const CURVES = [
 ];
 
 function epochs(groups, series) {
-  return groups.flatMap(([name, runs], index) => {
-    const drawn = runs.filter((run) => run?.series.epoch && run.series[series]);
-    const colour = COLOURS[index % COLOURS.length], dash = PATTERNS[index % PATTERNS.length];
-    return [...(drawn.length > MANY ? band(name, drawn, series, colour) : each(name, drawn, series, colour, dash)), ...bound(drawn, series, index)];
-  });
+  return groups.flatMap(([name, runs], index) => [...drawnRuns(name, runs, series, index), ...bound(runs, series, index)]);
+}
+
+function drawnRuns(name, runs, series, index) {
+  const drawn = runs.filter((run) => run?.series.epoch && run.series[series]);
+  const colour = COLOURS[index % COLOURS.length], dash = PATTERNS[index % PATTERNS.length];
+  return drawn.length > MANY ? band(name, drawn, series, colour) : each(name, drawn, series, colour, dash);
 }
 
 function each(name, runs, series, colour, dash) {
@@ -31,7 +33,7 @@ function band(name, runs, series, colour) {
 }
 
 function bound(runs, series, index) {
-  const found = runs.find((run) => series === "sharpness" && (run.series.bound?.at(-1) ?? null) !== null);
+  const found = runs.find((run) => series === "sharpness" && run?.series.epoch && (run.series.bound?.at(-1) ?? null) !== null);
   if (!found || index > 0) return [];
   return [line("certified lower bound", found.series.epoch, found.series.bound, INK, { dash: "dash" })];
 }
@@ -106,8 +108,8 @@ function troubles(runs) {
     odd.length > 100 ? make("li", {}, `and ${odd.length - 100} more`) : null);
 }
 
-function panelCard(panel, runs) {
-  const id = `${panel.name}-${panel.variant}`, kind = runs.find((run) => run.kind)?.kind;
+function panelCard(panel, runs, id = `${panel.name}-${panel.variant}`) {
+  const kind = runs.find((run) => run.kind)?.kind;
   return make("section", { class: "card", id },
     make("h3", {}, `${panel.figure} `, make("span", { class: "dim" }, `${panel.name}, ${panel.variant}`)),
     make("p", {}, panel.statement), panel.notes ? make("p", { class: "dim" }, panel.notes) : null,
