@@ -163,7 +163,7 @@ LINEAR = {"w": np.ones(4)}
 
 
 BAD = {
-    "integers": (LINEAR, (X.astype(int), Y), "mse", "give them as floating point"),
+    "strings": (LINEAR, (X.astype(str), Y), "mse", "give them as floating point"),
     "empty": (LINEAR, [], "mse", "data are empty"),
     "no data": (LINEAR, 3, "mse", "pair of arrays"),
     "not pairs": (LINEAR, [X, X, X], "mse", "Every batch must be a pair"),
