@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from support.modules import MARKS, one_thread  # noqa: F401
+from support.modules import MARKS, assert_unharmed, one_thread, state  # noqa: F401
 from support.real_networks import NETWORKS, Torch, case
 
 pytestmark = [*MARKS, pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
@@ -28,7 +28,11 @@ def test_the_page_has_a_row_for_each_of_at_least_sixty_networks():
 @pytest.mark.parametrize("name", NETWORKS)
 def test_trace_top_eigenvalue_and_least_trace_are_right(name):
     network = case(name)
-    found, H = network.measured(), network.hessian()
+    before = state(network.module) if isinstance(network, Torch) else None
+    found = network.measured()
+    if before is not None:
+        assert_unharmed(network.module, before)
+    H = network.hessian()
     assert found.stderr == 0
     assert found.trace == pytest.approx(np.trace(H), rel=1e-8)
     assert found.top_eigenvalue == pytest.approx(np.linalg.eigvalsh(H)[-1], rel=1e-8)

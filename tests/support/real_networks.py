@@ -736,19 +736,26 @@ def case(name: str) -> Torch | Jax:
 
 PAGE = """# Which networks are measured
 
-Trace, λ_max and least trace over rescalings of small networks of {count} kinds. `tests/flatness/test_real_networks.py`
-holds every row to a dense Hessian: the trace and λ_max to a relative error of 1e-8, the least trace to
-its proven lower bound, and the rescaled network to its outputs. This page is generated: `make networks`.
+Trace, λ_max and least trace over rescalings of small networks of {count} kinds.
+`tests/flatness/test_real_networks.py` holds every row to a dense Hessian: the trace and λ_max to a
+relative error of 1e-8, the least trace to its proven lower bound, the rescaled network to the
+outputs, and the module to what it was before. This page is generated: `make networks`.
 
 | network | parameters | trace | λ_max | least | how |
 | --- | --- | --- | --- | --- | --- |
 {rows}
 
-Refused, in one sentence each: modules whose second derivatives PyTorch drops (`once_differentiable`, `detach`), since no
-product with ∇²L can be had; outputs that differ from call to call (dropout in training mode), where L is not a function;
-batch norm in training mode, which changes its statistics as it runs; layers with hooks, whose effects outside of the
-module cannot be undone; lazy layers that have no weights yet. Not tested here, for want of the hardware: CUDA, MPS and
-modules spread over several devices.
+Where there is no least trace, `notes` of the measurement say why (layer norm: the infimum is
+degenerate). A softmax or norm in float32 inside of a module is computed in float64, here as in the
+reference.
+
+Refused, in one sentence each: modules whose second derivatives PyTorch drops
+(`once_differentiable`, `detach`), since no product with ∇²L can be had; outputs that differ from
+call to call (dropout in training mode), where L is not a function; batch norm in training mode,
+which changes its statistics as it runs; layers with hooks, whose effects outside of the module
+cannot be undone; lazy layers that have no weights yet.
+
+Not tested, for want of the hardware: CUDA, MPS, modules spread over several devices.
 """
 
 

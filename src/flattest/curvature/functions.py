@@ -216,7 +216,8 @@ def function_operator(function: Any, params: Any, data: Any, loss: Any) -> Funct
     change between calls: nothing of it that is compiled outlives the operator.
     Checks all that is given; raises a sentence where it cannot be measured.
     """
-    make, restored = _of_model, None
+    make: Callable[..., _Function] = _of_model
+    restored = None
     if not isinstance(function, Model):
         make = _of_function
         if callable(function):
