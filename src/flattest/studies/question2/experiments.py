@@ -494,7 +494,7 @@ NETS: dict[str, tuple[ft.MLP, int]] = {
 
 def _ways(name: str) -> ft.Experiment:
     model, seeds = NETS[name]
-    task = Ways(model=model)
+    task = Ways(model=model, distinct=True)
     if model.norm is None and model.depth == 2:
         task = replace(task, ways=(*task.ways, "flow-walls"))
     return ft.Experiment(
