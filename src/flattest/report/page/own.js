@@ -35,7 +35,7 @@ function ownCurves(id, runs) {
   const errors = () => groups.flatMap(([name, own], i) => [["test_error", "test error", i], ["train_error", "train error", i + 2]]
     .flatMap(([series, text, colour]) => drawnRuns(`${name}: ${text}`, own, series, colour)));
   return make("div", { class: "curves" },
-    plot({ id: `${id}-sharpness`, title: "Sharpness Tr ∇²L and its certified least", traces: () => epochs(groups, "sharpness"), axes: () => ({ x: EPOCH, y: { log: true } }) }),
+    plot({ id: `${id}-sharpness`, title: "Sharpness Tr ∇²L and its lower bound", traces: () => epochs(groups, "sharpness"), axes: () => ({ x: EPOCH, y: { log: true } }) }),
     plot({ id: `${id}-errors`, title: "Train and test error", traces: errors, axes: () => ({ x: EPOCH, y: {} }) }),
     plot({ id: `${id}-train_loss`, title: "Training loss", traces: () => epochs(groups, "train_loss"), axes: () => ({ x: EPOCH, y: { log: true } }) }));
 }
@@ -44,7 +44,7 @@ function ownCurves(id, runs) {
 function challenged(runs) {
   const found = runs.filter((run) => run.series.test_error);
   if (!found.length) return null;
-  const columns = [["began at test error", "start_test_error"], ["ended at sharpness", "sharpness"], ["certified least", "bound"], ["ended at test error", "test_error"]];
+  const columns = [["began at test error", "start_test_error"], ["ended at sharpness", "sharpness"], ["certified lower bound", "bound"], ["ended at test error", "test_error"]];
   const head = ["challenge", ...columns.map(([text]) => text)];
   const rows = found.map((run) => row(head, `seed ${run.seed}`, ...columns.map(([, name]) => shortNumber(run.series[name]?.[0]))));
   return grid(head, rows, { caption: "Flattest networks looked for, from ones that generalize badly" });
