@@ -23,7 +23,7 @@ HERE = Path(__file__).parent
 SETTLED = """() => document.body.dataset.ready && [...document.querySelectorAll(".plot")]
     .map((box) => [box, box.getBoundingClientRect()])
     .filter(([, {top, bottom}]) => top < innerHeight && bottom > 0)
-    .every(([box]) => box.querySelector(".trace"))"""
+    .every(([box]) => box.querySelector(".trace, .cell"))"""
 OVER = ("judge/asam-bias-algorithm seed=0", "table1/bias-algorithm seed=0")
 DIAGRAM = "sweep/asam-bias-n-d"
 SWEEP, SCATTER = "mulayoff2021/sweep-quick", "vardhan2026/fig3-quadratic-quick"
