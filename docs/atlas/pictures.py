@@ -83,6 +83,7 @@ def main() -> None:
         small = opened(390)
         small.get_by_label("misprints only").check()
         small.locator("#claims-paper").select_option("mulayoff2021")
+        small.locator("#claims-unchecked summary").click()
         small.locator("#claims").evaluate("(element) => element.scrollIntoView()")
         small.screenshot(path=HERE / "claims-390.png")
         browser.close()

@@ -108,11 +108,8 @@ def dispatch(arguments: list[str]) -> int:
         return explain(rest[0])
     if name not in ("-h", "--help", "help", "--version"):
         raise unknown("command", name, commands())
-    print(
-        version()
-        if name == "--version"
-        else OVERVIEW.format(commands=overview(), topics=", ".join(TOPICS))
-    )
+    about = OVERVIEW.format(commands=overview(), topics=", ".join(TOPICS))
+    print(version() if name == "--version" else about)
     return 0
 
 
