@@ -35,7 +35,7 @@ function ownCurves(id, runs) {
   const errors = () => groups.flatMap(([name, own], i) => [["test_error", "test error", i], ["train_error", "train error", i + 2]]
     .flatMap(([series, text, colour]) => drawnRuns(`${name}: ${text}`, own, series, colour)));
   return make("div", { class: "curves" },
-    plot({ id: `${id}-sharpness`, title: "Sharpness Tr ∇²L and its lower bound", traces: () => epochs(groups, "sharpness"), axes: () => ({ x: EPOCH, y: { log: true } }) }),
+    plot({ id: `${id}-sharpness`, title: "Sharpness Tr ∇²L", traces: () => epochs(groups, "sharpness"), axes: () => ({ x: EPOCH, y: { log: true } }) }),
     plot({ id: `${id}-errors`, title: "Train and test error", traces: errors, axes: () => ({ x: EPOCH, y: {} }) }),
     plot({ id: `${id}-train_loss`, title: "Training loss", traces: () => epochs(groups, "train_loss"), axes: () => ({ x: EPOCH, y: { log: true } }) }));
 }
