@@ -4,9 +4,12 @@ The measures are those of `flattest`, settings and defaults included, with a mod
 a function and its parameters.
 
 L is the mean over all samples of `loss`: a name ("mse" sums squares over outputs, "half_mse",
-"logistic", "cross_entropy"), PyTorch's MSELoss or CrossEntropyLoss, or any function of outputs and
-targets that is the mean over a batch. `data` are a pair of tensors or arrays, a Dataset, or a
-loader of pairs, whose batches may be of unequal size. Everything is computed in float64 on a copy;
+"logistic", "cross_entropy"), one of PyTorch's losses, with class weights, ignored labels or
+reduction="sum" if it has them, or any function of outputs and targets that is the mean over a
+batch. `data` are a pair of tensors or arrays, a Dataset, or a loader, whose batches may be of
+unequal size: pairs, several inputs and targets, or dicts with targets under "labels". The module is
+called with the inputs (those of a dict by name) and returns a tensor, or an object with `logits`;
+`forward(module, x)` says otherwise. Everything is computed in float64 on a copy;
 `rescaled` in a Measurement is a copy too, the module's flattest equivalent, and eigenvectors go by
 the module's names of parameters. A trace that cannot be exact is estimated as a whole.
 """
@@ -26,6 +29,7 @@ except ImportError:
     ) from None
 
 from flattest.curvature import sharpness
+from flattest.curvature.module_batches import Forward
 from flattest.curvature.modules import module_operator
 from flattest.flatness import measure as flatness
 
@@ -48,10 +52,11 @@ def _of_module(
 ) -> Callable[Concatenate[nn.Module, P], R]:
     """The measure of a module, from that of a function and its parameters."""
 
-    def of_module(module: nn.Module, *args: P.args, **settings: P.kwargs) -> R:
-        maker = sharpness.Maker(functools.partial(module_operator, module))
+    def of_module(module: nn.Module, *args: Any, forward: Forward | None = None, **settings: Any):
+        maker = sharpness.Maker(functools.partial(module_operator, module, forward=forward))
         return measured(maker, None, *args, **settings)
 
+    forward = inspect.signature(of_module).parameters["forward"]
     functools.update_wrapper(of_module, measured, ("__name__", "__qualname__"))
     of_module.__doc__ = (
         f"`flattest.{measured.__name__}` of a module; help(flattest.torch) says what it takes.\n\n"
@@ -60,7 +65,8 @@ def _of_module(
     given = inspect.signature(measured)
     function, _, *rest = given.parameters.values()
     module = function.replace(name="module", annotation=nn.Module)
-    setattr(of_module, "__signature__", given.replace(parameters=[module, *rest]))  # noqa: B010
+    parameters = [module, *rest, forward]
+    setattr(of_module, "__signature__", given.replace(parameters=parameters))  # noqa: B010
     return of_module
 
 

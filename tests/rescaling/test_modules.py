@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 import flattest as ft
+from flattest.errors import FlattestError
 from support.modules import (
     MARKS as pytestmark,  # noqa: F401
     NETWORKS,
+    F,
     case,
     dense_hessian,
     mlp,
@@ -82,36 +84,39 @@ class Tied(nn.Module):
 
 
 class Branching(nn.Module):
-    """Its graph cannot be traced."""
+    """What it computes depends on the sample."""
 
     def __init__(self):
         super().__init__()
-        self.layer = nn.Linear(4, 1)
+        self.layer, self.last = nn.Linear(4, 3), nn.Linear(3, 1)
 
     def forward(self, x):
-        return self.layer(x) if x.shape[1] > 3 else 2 * self.layer(x)
+        h = self.layer(x)
+        return self.last(torch.relu(h) if x.sum() > 0 else torch.tanh(h))
 
 
 class Gated(nn.Module):
-    """A product of two values: piecewise polynomial, not piecewise linear."""
+    """A product of two values that depend on one weight: not affine in it."""
 
     def __init__(self):
         super().__init__()
-        self.one, self.two = nn.Linear(4, 3), nn.Linear(4, 1)
+        self.one, self.two, self.three = nn.Linear(4, 4), nn.Linear(4, 3), nn.Linear(4, 1)
 
     def forward(self, x):
-        return (self.one(x) * self.two(x)).sum(1, keepdim=True)
+        h = torch.relu(self.one(x))
+        return (self.two(h) * self.three(h)).sum(1, keepdim=True)
 
 
-class Halved(nn.Module):
-    """A known operation with an unusual argument."""
+class Detached(nn.Module):
+    """A dependence on weights that autograd does not see."""
 
     def __init__(self):
         super().__init__()
         self.one, self.two = nn.Linear(4, 3), nn.Linear(3, 1)
 
     def forward(self, x):
-        return self.two(torch.div(torch.relu(self.one(x)), 2, rounding_mode=None))
+        h = torch.relu(self.one(x))
+        return self.two(h + h.detach().amax(1, keepdim=True))
 
 
 class Shared(nn.Module):
@@ -129,13 +134,11 @@ class Shared(nn.Module):
 GENERAL = {
     "tied": (Tied, "shared.weight is used more than once"),
     "shared": (Shared, "one.weight is used more than once"),
-    "branching": (Branching, "cannot be traced"),
-    "halved": (Halved, "operation div has arguments that are not known"),
     "gated": (Gated, "multiplies two of its values"),
-    "smooth": (lambda: mlp(4, 5, 1, activation=nn.Tanh), "Tanh is not piecewise linear"),
+    "smooth": (lambda: mlp(4, 5, 1, activation=nn.Tanh), "tanh is not piecewise linear"),
     "normalized": (
         lambda: nn.Sequential(nn.Linear(4, 5), nn.LayerNorm(5), nn.ReLU(), nn.Linear(5, 1)),
-        "LayerNorm is not piecewise linear",
+        "layer_norm is not piecewise linear",
     ),
 }
 
@@ -178,8 +181,8 @@ def test_units_behind_a_normalization_have_no_least_trace():
 
 
 def test_rescalings_that_change_the_outputs_are_not_reported(monkeypatch):
-    """A layer whose rule in the table is wrong: tanh is not homogeneous."""
-    monkeypatch.setitem(rules.MODULES, nn.Tanh, rules.MODULES[nn.ReLU])
+    """An operation whose rule in the table is wrong: tanh is not homogeneous."""
+    monkeypatch.setitem(rules.RULES, "tanh", rules.RULES["relu"])
     torch.manual_seed(0)
     module, x, y = vector_case(mlp(4, 5, 1, activation=nn.Tanh).double())
     found = ft.torch.measure(module, (x.double(), y.double()))
@@ -188,34 +191,53 @@ def test_rescalings_that_change_the_outputs_are_not_reported(monkeypatch):
     assert any("change its outputs" in note for note in found.notes)
 
 
-class Gain(nn.Module):
-    """A layer of one's own: a weight for each unit."""
+def test_a_module_that_branches_by_its_samples_is_walked_for_all_of_them():
+    """The first sample alone would call it piecewise linear."""
+    torch.manual_seed(0)
+    module, x, y = vector_case(Branching().double())
+    x, y = x.double(), y.double()
+    x[0], y[0] = x[0].abs(), 1
+    data = [(x[:1], y[:1]), (-x[:1], y[:1])]
+    found = ft.torch.measure(module, data, nn.MSELoss())
+    parts = [np.trace(dense_hessian(module, *pair, nn.MSELoss())) for pair in data]
+    assert "another branch" in found.method
+    assert found.trace == pytest.approx(np.mean(parts), rel=1e-9)
+    alone = ft.torch.measure(module, data[:1], nn.MSELoss())
+    assert alone.method.startswith("exact: Gauss–Newton")
+    assert alone.trace == pytest.approx(parts[0], rel=1e-9)
+
+
+def test_what_autograd_does_not_see_is_refused():
+    torch.manual_seed(0)
+    module, x, y = vector_case(Detached())
+    with pytest.raises(FlattestError, match="second derivatives of this module are wrong"):
+        ft.torch.measure(module, (x, y))
+
+
+class Direct(nn.Module):
+    """Parameters that no layer holds: a gain for each unit, a slice of a weight, work in place."""
 
     def __init__(self):
         super().__init__()
-        self.gain = nn.Parameter(torch.randn(5))
+        self.layer, self.gain = nn.Linear(4, 5), nn.Parameter(torch.randn(5))
+        self.both = nn.Parameter(torch.randn(7, 5))
 
     def forward(self, x):
-        return x * self.gain
+        h = torch.relu(self.layer(x)) * self.gain
+        h[:, :2] += 1
+        h = F.linear(h, self.both[:5]).relu_()
+        return F.linear(h, self.both[5:]).sum(1, keepdim=True)
 
 
-def test_a_layer_with_parameters_is_entered_in_one_table_only(monkeypatch):
-    def rule(walk, module, x):
-        target = walk.units.new(5)
-        walk.weigh(module.gain, target, walk.channels(x, -1))
-        return torch.from_numpy(target).expand(x.shape)
-
+def test_parameters_outside_of_layers_are_followed():
     torch.manual_seed(0)
-    layers = nn.Linear(4, 5), nn.ReLU(), Gain(), nn.Linear(5, 1)
-    module, x, y = vector_case(nn.Sequential(*layers).double())
+    module, x, y = vector_case(Direct().double())
     x, y = x.double(), y.double()
-    assert "2.gain" in ft.torch.trace(module, (x, y)).route
-    monkeypatch.setitem(rules.MODULES, Gain, rule)
     found = ft.torch.measure(module, (x, y), nn.MSELoss())
-    assert found.method.startswith("exact: Gauss–Newton")
-    exact = np.trace(dense_hessian(module, x, y, nn.MSELoss()))
-    assert found.trace == pytest.approx(exact, rel=1e-9)
-    assert found.least < found.trace
+    H = dense_hessian(module, x, y, nn.MSELoss())
+    assert found.trace == pytest.approx(np.trace(H), rel=1e-9)
+    # Both halves of `both` depend on each other: f is not affine in all of it by name.
+    assert "both is used more than once" in found.method
 
 
 def test_dead_units_make_the_least_trace_an_infimum():

@@ -2,9 +2,10 @@
 
 Trains the four architectures with 1-SAM over seeds, looks for flattest networks that do not
 generalize, prints the table with the evidence behind every cell, and writes the curves to
-out/table1.html. Finished runs are kept, so the same command again only prints. In the third row the
-paper prints ✓ where a network is built here that refutes it; the exit code is 1 where a cell is not
-what is expected.
+out/table1.html. A third column says whether the flow of the sharpness generalizes, from committed
+results of the study question2. Finished runs are kept, so the same command again only prints. In
+the third row the paper prints ✓ where a network is built here that refutes it; the exit code is 1
+where a cell is not what is expected.
 
 Examples:
 
@@ -15,6 +16,7 @@ Examples:
 
 from pathlib import Path
 
+import msgspec
 from rich.markup import escape
 from rich.table import Table
 
@@ -31,11 +33,13 @@ from flattest.cli._options import (
     variant_name,
 )
 from flattest.cli.judge import cell
+from flattest.experiments.experiment import VariantName
 from flattest.lab.scenario import Answer, answer
 from flattest.report.document import write_page
 from flattest.runs.run import run_experiments
 from flattest.runs.store import Store
 from flattest.studies.table1.experiments import ARCHITECTURES, Architecture, roles
+from flattest.studies.table1.flow import flow_generalizes
 
 
 def command(
@@ -51,7 +55,7 @@ def command(
     rows = list(ARCHITECTURES.values())
     every = [e for row in rows for e in roles(row).values()]
     run_experiments(every, variant, store, None, workers, scheduler)
-    answers = [answer(getattr(row, variant), roles(row), variant, store) for row in rows]
+    answers = [answered(row, variant, store) for row in rows]
     write_page(store, page)
     output(
         as_json,
@@ -62,6 +66,14 @@ def command(
         f"The page with the curves: {page.absolute().as_uri()}",
     )
     return 0 if all(map(as_expected, rows, answers)) else 1
+
+
+def answered(row: Architecture, variant: VariantName, store: Store) -> Answer:
+    """The row's answer, with what is committed on the flow of the sharpness."""
+    setup = getattr(row, variant)
+    flow = flow_generalizes(row.full.name, setup.generalizes)
+    found = answer(setup, roles(row), variant, store)
+    return msgspec.structs.replace(found, flow_generalizes=flow)
 
 
 def as_expected(row: Architecture, found: Answer) -> bool:
@@ -86,13 +98,17 @@ def _beside_the_paper(row: Architecture, found: Answer) -> str:
 
 
 def table(answers: list[Answer]) -> Table:
-    columns = ("Architecture", "All flattest minimizers generalize", "1-SAM generalizes", "")
+    columns = (
+        *("Architecture", "All flattest minimizers generalize", "1-SAM generalizes"),
+        *("The flow generalizes", ""),
+    )
     shown = Table(*columns, title="Table 1 of wen2023, computed", show_lines=True)
     for row, found in zip(ARCHITECTURES.values(), answers, strict=True):
         shown.add_row(
             f"{row.title}\n[dim]{row.theorem}[/]",
             cell(found.flattest_generalize),
             cell(found.algorithm_generalizes),
+            cell(found.flow_generalizes) if found.flow_generalizes else "",
             _beside_the_paper(row, found),
         )
     return shown

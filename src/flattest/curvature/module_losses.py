@@ -1,11 +1,18 @@
-"""Losses of outputs f and targets y: per sample, with a factor of their Hessian in f."""
+"""Losses of outputs f and targets y: per sample, with a factor of their Hessian in f.
 
+L = Σ_i ℓ(f_i, y_i) / Σ_i m(f_i, y_i) over all samples: m = 1 for a mean over samples, the weight of
+the label for class weights, 0 where a label is ignored; a loss that is a sum has no denominator.
+"""
+
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from flattest.curvature.inputs import is_named, takes_classes
 from flattest.errors import FlattestError
@@ -13,6 +20,8 @@ from flattest.problem.losses import CrossEntropy, Logistic, loss as flattest_los
 
 # Beyond this many outputs a loss without a closed form would need too large a Hessian.
 MOST_OUTPUTS = 1024
+
+OfBatch = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 class Factor(NamedTuple):
@@ -22,87 +31,141 @@ class Factor(NamedTuple):
     signs: torch.Tensor
 
 
-@dataclass(frozen=True)
-class MeanLoss:
-    """L = (1/n) Σ ℓ(f_i, y_i): `of_batch` is the mean over a batch, `factor` that of ∇²_f ℓ_i.
+def _count(f: torch.Tensor, y: torch.Tensor) -> float:
+    return len(f)
 
-    A sample's outputs may have any shape; factors take them as one vector.
+
+@dataclass(frozen=True)
+class SampleLoss:
+    """`total` is Σ ℓ(f_i, y_i) over a batch, `factor` that of each ∇²_f ℓ_i, `mass` Σ m over the
+    batch (None for a sum).
+
+    A sample's outputs may have any shape; factors take them as one vector. `known`: by its form a
+    sum over samples, which a user's own function is to be checked for. `closed`: whether its factor
+    at these outputs has a closed form, for any number of them.
     """
 
-    of_batch: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+    total: OfBatch
     factor: Callable[[torch.Tensor, torch.Tensor], Factor]
+    mass: Callable[[torch.Tensor, torch.Tensor], float] | None = _count
+    known: bool = True
+    closed: Callable[[torch.Tensor], bool] = lambda f: True
 
 
-def mean_loss(loss) -> MeanLoss:
-    """The loss by name (those of flattest and "cross_entropy"), or from any function of a batch's
-    outputs and targets that is the mean of per-sample losses, such as PyTorch's."""
+# PyTorch's that are means, or sums, over entries.
+_BY_ENTRY = (nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss, nn.HuberLoss, nn.BCEWithLogitsLoss, nn.BCELoss)
+_FUNCTIONS: dict[Any, type] = {
+    F.cross_entropy: nn.CrossEntropyLoss,
+    F.nll_loss: nn.NLLLoss,
+    F.mse_loss: nn.MSELoss,
+    F.l1_loss: nn.L1Loss,
+    F.smooth_l1_loss: nn.SmoothL1Loss,
+    F.huber_loss: nn.HuberLoss,
+    F.binary_cross_entropy_with_logits: nn.BCEWithLogitsLoss,
+    F.multi_margin_loss: nn.MultiMarginLoss,
+}
+
+
+def sample_loss(loss: Any) -> SampleLoss:
+    """The loss by name (those of flattest and "cross_entropy"), one of PyTorch's, or any function
+    of a batch's outputs and targets that is the mean of per-sample losses."""
     if is_named(loss):
         return _of_flattest(flattest_loss(loss))
     if takes_classes(loss):
         entropy = flattest_loss(loss)
         assert isinstance(entropy, CrossEntropy)
-        return _cross_entropy(nn.CrossEntropyLoss(label_smoothing=entropy.smoothing))
-    if isinstance(loss, nn.MSELoss | nn.CrossEntropyLoss) and loss.reduction != "mean":
-        raise FlattestError(
-            f"{type(loss).__name__}(reduction={loss.reduction!r}) is not the mean of its samples' "
-            "losses; use reduction='mean'."
-        )
-    if isinstance(loss, nn.MSELoss):
-        return MeanLoss(loss, lambda f, y: _constant_factor(f, 2 / f[0].numel()))
-    if isinstance(loss, nn.CrossEntropyLoss):
-        if loss.weight is not None:
-            raise FlattestError(
-                "CrossEntropyLoss with class weights is not the mean of its samples' losses; "
-                "leave the weights out."
-            )
-        return _cross_entropy(loss)
+        loss = nn.CrossEntropyLoss(label_smoothing=entropy.smoothing)
+    loss = _as_module(loss)
     if not callable(loss):
         raise FlattestError(f"A loss is a name or a function of outputs and targets, not {loss!r}.")
-    return MeanLoss(loss, _autograd_factor(loss))
+    if not isinstance(loss, nn.modules.loss._Loss):
+        return _of_function(loss)
+    if loss.reduction not in ("mean", "sum"):
+        raise FlattestError(
+            f"{type(loss).__name__}(reduction={loss.reduction!r}) is not a number; use "
+            "reduction='mean' or 'sum'."
+        )
+    loss = copy.deepcopy(loss).double()
+    if isinstance(loss, nn.CrossEntropyLoss | nn.NLLLoss):
+        return _by_label(loss)
+    return _by_entry(loss) if _is_by_entry(loss) else _of_function(loss)
 
 
-def _of_flattest(loss) -> MeanLoss:
+def _as_module(loss: Any) -> Any:
+    """PyTorch's function of a loss, with settings or without, as its module."""
+    function = loss.func if isinstance(loss, partial) and not loss.args else loss
+    try:
+        kind = _FUNCTIONS.get(function)
+    except TypeError:  # Not hashable, so not one of PyTorch's.
+        return loss
+    return loss if kind is None else kind(**getattr(loss, "keywords", {}))
+
+
+def _of_flattest(loss) -> SampleLoss:
     """ℓ(f, y) summed over the outputs of a sample."""
 
-    def of_batch(f, y):
-        values = loss.value(f.reshape(len(f), -1), _like_outputs(f, y))
-        return values.sum(1).mean()
+    def total(f, y):
+        return loss.value(f.reshape(len(f), -1), _like_outputs(f, y)).sum()
 
     def factor(f, y):
         return _diagonal_factor(loss.curvature(f.reshape(len(f), -1), _like_outputs(f, y)))
 
     if isinstance(loss, Logistic):
         return _logistic(loss)
-    return MeanLoss(of_batch, factor)
+    return SampleLoss(total, factor)
 
 
-def _logistic(loss: Logistic) -> MeanLoss:
+def _logistic(loss: Logistic) -> SampleLoss:
     """log(1 + e^{−|f|}) and what is linear in f on either side of 0.
 
     The second derivative of PyTorch's logaddexp is NaN where |f| > 709, that of its softplus 0
     beyond 20 and without digits before.
     """
 
-    def of_batch(f, y):
+    def total(f, y):
         f, positive, p = f.reshape(len(f), -1), _like_outputs(f, y) > 0, loss.smoothing
         size = torch.where(f >= 0, f, -f)
         share = p + (1 - 2 * p) * (positive != (f >= 0)).to(f.dtype)
-        return (nn.functional.softplus(-size) + share * size).sum(1).mean()
+        return (F.softplus(-size) + share * size).sum()
 
     def factor(f, y):
         f = f.reshape(len(f), -1)
         return _diagonal_factor(torch.sigmoid(f) * torch.sigmoid(-f))
 
-    return MeanLoss(of_batch, factor)
+    return SampleLoss(total, factor)
 
 
 def _like_outputs(f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return _shaped(f, y).reshape(len(f), -1).to(f.dtype)
+
+
+def _shaped(f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """The targets in the outputs' shape: (n, 1) beside (n,) would be broadcast to (n, n)."""
     if y.numel() != f.numel():
         raise FlattestError(
             f"Outputs of shape {tuple(f.shape)} do not match targets of shape {tuple(y.shape)}; "
             "class labels go with the loss 'cross_entropy'."
         )
-    return y.reshape(len(f), -1).to(f.dtype)
+    return y.reshape(f.shape)
+
+
+def _is_by_entry(loss: nn.Module) -> bool:
+    return isinstance(loss, _BY_ENTRY) and getattr(loss, "weight", None) is None
+
+
+def _by_entry(loss: nn.Module) -> SampleLoss:
+    """The mean (or sum) over all entries of a function of each."""
+    mean = loss.reduction == "mean"
+
+    def total(f, y):
+        return loss(f, _shaped(f, y)) * (len(f) if mean else 1)
+
+    def square(f, y):
+        return _constant_factor(f, 2 / (f[0].numel() if mean else 1))
+
+    squares = isinstance(loss, nn.MSELoss)
+    factor = square if squares else _autograd_factor(total)
+    return SampleLoss(total, factor, _count if mean else None, closed=lambda f: squares)
 
 
 def _constant_factor(f: torch.Tensor, curvature: float) -> Factor:
@@ -113,31 +176,64 @@ def _diagonal_factor(curvature: torch.Tensor) -> Factor:
     return Factor(torch.diag_embed(curvature.abs().sqrt()), curvature.sign())
 
 
-def _cross_entropy(loss: nn.CrossEntropyLoss) -> MeanLoss:
-    """In closed form where a sample has one label, hard or soft; segmentation etc. by autograd."""
-    by_autograd = _autograd_factor(loss)
+def _by_label(loss: nn.CrossEntropyLoss | nn.NLLLoss) -> SampleLoss:
+    """Cross-entropy and its kin, with class weights and labels that are ignored: PyTorch's mean is
+    over labels, each counting by its weight, or, for soft labels, over samples."""
+    summed = copy.copy(loss)
+    summed.reduction = "sum"
 
-    def check(y):
-        if (y == loss.ignore_index).any():
-            raise FlattestError(
-                f"Targets that CrossEntropyLoss ignores ({loss.ignore_index}) make it no mean over "
-                "all samples; remove those samples."
-            )
-
-    def of_batch(f, y):
-        check(y)
-        return loss(f, y)
+    def total(f, y):
+        return summed(*_classes_second(f, y))
 
     def factor(f, y):
-        check(y)
-        if f.dim() != 2:
+        if not closed(f):
             return by_autograd(f, y)
-        if not y.is_floating_point():
-            return _softmax_factor(f, torch.ones_like(f[:, 0]))
-        smoothing = loss.label_smoothing
-        return _softmax_factor(f, (1 - smoothing) * y.sum(1) + smoothing)
+        return _softmax_factor(f, _label_mass(loss, *_classes_second(f, y)))
 
-    return MeanLoss(of_batch, factor)
+    def mass(f, y):
+        f, y = _classes_second(f, y)
+        if y.is_floating_point():
+            return y.numel() / f.shape[1]
+        return float(_weight_of(loss, f, y).sum())
+
+    by_autograd = _autograd_factor(total)
+    # Beyond one label per sample the factor is dense.
+    closed = lambda f: f.dim() == 2 and isinstance(loss, nn.CrossEntropyLoss)  # noqa: E731
+    return SampleLoss(total, factor, mass if loss.reduction == "mean" else None, closed=closed)
+
+
+def _classes_second(f: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """As PyTorch has them: outputs (n, classes, …), labels (n, …) or, if soft, (n, classes, …).
+    Labels (n, 1) are read as (n,); classes that come last, as in language models, are moved."""
+    if y.is_floating_point():
+        return f, y
+    if f.dim() == 2 and y.shape == (len(f), 1):
+        return f, y[:, 0]
+    first, last = f.shape[:1] + f.shape[2:] == y.shape, f.shape[:-1] == y.shape
+    if f.dim() > 2 and first and last and f.shape[1] == f.shape[-1]:
+        raise FlattestError(
+            f"Outputs of shape {tuple(f.shape)} may have their classes second or last; give a loss "
+            "of your own that says which."
+        )
+    return (f.movedim(-1, 1), y) if last and not first else (f, y)
+
+
+def _weight_of(loss, f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """w of each label, 0 where it is ignored."""
+    counted = y != loss.ignore_index
+    if loss.weight is None:
+        return counted.to(f.dtype)
+    return loss.weight.to(f.device)[y.where(counted, 0)] * counted
+
+
+def _label_mass(loss: nn.CrossEntropyLoss, f, y) -> torch.Tensor:
+    """ℓ_i = −Σ_c q_c log p_c has the Hessian m (diag p − p pᵀ) with m = Σ_c q_c: for a label y
+    smoothed by s, (1 − s) w_y + s · mean w; for soft labels Σ_c w_c ((1 − s) y_c + s / C)."""
+    s, classes = loss.label_smoothing, f.shape[1]
+    w = f.new_ones(classes) if loss.weight is None else loss.weight.to(f.device)
+    if y.is_floating_point():
+        return ((1 - s) * y + s / classes) @ w
+    return ((1 - s) * _weight_of(loss, f, y) + s * w.mean()) * (y != loss.ignore_index)
 
 
 def _softmax_factor(f: torch.Tensor, mass: torch.Tensor) -> Factor:
@@ -148,21 +244,32 @@ def _softmax_factor(f: torch.Tensor, mass: torch.Tensor) -> Factor:
     return Factor(across * roots[:, None], mass.sign()[:, None].expand_as(p))
 
 
-def _autograd_factor(loss: Callable) -> Callable[[torch.Tensor, torch.Tensor], Factor]:
+def _of_function(loss: Callable) -> SampleLoss:
+    """A user's own, taken for the mean over a batch; one of PyTorch's that is a sum says so."""
+    mean = getattr(loss, "reduction", "mean") == "mean"
+
+    def total(f, y):
+        return loss(f, y) * (len(f) if mean else 1)
+
+    factor = _autograd_factor(total)
+    return SampleLoss(total, factor, _count if mean else None, known=False, closed=lambda f: False)
+
+
+def _autograd_factor(total: OfBatch) -> Callable[[torch.Tensor, torch.Tensor], Factor]:
     def factor(f, y):
         if (outputs := f[0].numel()) > MOST_OUTPUTS:
             raise FlattestError(
                 f"A loss of one's own may have at most {MOST_OUTPUTS} outputs, not {outputs}."
             )
         with torch.enable_grad():
-            hessians = torch.stack([_hessian(loss, a, b) for a, b in zip(f, y, strict=True)])
+            hessians = torch.stack([_hessian(total, a, b) for a, b in zip(f, y, strict=True)])
         values, vectors = torch.linalg.eigh(hessians)
         return Factor(vectors * values.abs().sqrt()[:, None], values.sign())
 
     return factor
 
 
-def _hessian(loss: Callable, f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    value = torch.autograd.functional.hessian(lambda a: loss(a[None], y[None]), f)
+def _hessian(total: OfBatch, f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    value = torch.autograd.functional.hessian(lambda a: total(a[None], y[None]), f)
     value = value.reshape(f.numel(), f.numel())
     return 0.5 * (value + value.T)

@@ -3,31 +3,42 @@
 With S_i S_iᵀ = ∇²_f ℓ_i (columns s_ic, signs σ_ic for losses that curve down somewhere) it is
 (1/n) Σ_i Σ_c σ_ic (J_iᵀ s_ic)². One backward pass for each c gives δ = ∂(s_ic · f)/∂h at the output
 h of every layer; from it and the layer's input z the squared gradients follow, for a linear layer
-in one product (δ²)ᵀ z², for any other from its own derivative, sample by sample. On piecewise
+in one product (δ²)ᵀ z², for any other from its own derivative, sample by sample. What is used
+outside of such layers gets its gradients from the whole module, sample by sample. On piecewise
 linear networks this is the diagonal of ∇²L itself.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
 
 import torch
 from torch import nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.nn import functional as F
+from torch.utils._pytree import tree_map
 
 from flattest.curvature.module_losses import Factor
 
 Squares = Iterator[tuple[nn.Parameter, torch.Tensor]]
+# Layers that are a function of one input and of their own parameters, sample by sample.
+_LAYERS = {
+    *(nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d),
+    *(nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d),
+    *(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.PReLU, nn.Embedding),
+}
 
 
 def add_squares(
     module: nn.Module,
-    x: torch.Tensor,
+    run: Callable[[nn.Module, Any], torch.Tensor],
+    x: Any,
     y: torch.Tensor,
     factor: Callable[[torch.Tensor, torch.Tensor], Factor],
     diagonal: dict[nn.Parameter, torch.Tensor],
     most_entries: int,
 ) -> None:
-    """Adds Σ_i Σ_c σ_ic (J_iᵀ s_ic)² over the rows of x to `diagonal`.
+    """Adds Σ_i Σ_c σ_ic (J_iᵀ s_ic)² over the samples x to `diagonal`, f being run(module, x).
 
     `factor` gives the columns and signs for outputs and targets. At most `most_entries` numbers of
     a layer's per-sample gradients are held at once.
@@ -37,31 +48,48 @@ def add_squares(
     outputs: list[GradientEdge] = []
 
     def keep(layer, args, output):
+        if len(args) != 1 or len(args[0]) != len(y):
+            return
         layers.append(layer)
         # What follows may work in place: on outputs, whose edge stays what it is now, but not on
         # inputs, which autograd needs for the layer's own gradient (making the operator tried it).
         inputs.append(args[0].detach())
         outputs.append(get_gradient_edge(output))
 
-    handles = [
-        layer.register_forward_hook(keep)
-        for layer in module.modules()
-        if any(p is not None for p in layer._parameters.values())
-    ]
-    try:
-        with torch.enable_grad():
-            f = module(x.detach().requires_grad_())
-    finally:
-        for handle in handles:
-            handle.remove()
+    with ExitStack() as hooks, torch.enable_grad():
+        for layer in module.modules():
+            if type(layer) in _LAYERS and any(p.requires_grad for p in layer.parameters()):
+                hooks.enter_context(layer.register_forward_hook(keep))
+        f = run(module, x)
     columns, signs = factor(f.detach(), y)
     for c in range(columns.shape[2]):
         s = columns[:, :, c].reshape(f.shape)
         deltas = torch.autograd.grad(f, outputs, s, retain_graph=c + 1 < columns.shape[2])
         for layer, z, delta in zip(layers, inputs, deltas, strict=True):
             for parameter, squares in _squares(layer, z, delta, signs[:, c], most_entries):
-                before = diagonal.get(parameter)
-                diagonal[parameter] = squares if before is None else before + squares
+                _add(diagonal, parameter, squares)
+    done = {id(p) for layer in layers for p in layer.parameters()}
+    rest = {n: p for n, p in module.named_parameters() if p.requires_grad and id(p) not in done}
+    if rest:
+        _add_rest(module, run, x, columns, signs, rest, diagonal)
+
+
+def _add(diagonal: dict[nn.Parameter, torch.Tensor], parameter, squares) -> None:
+    before = diagonal.get(parameter)
+    diagonal[parameter] = squares if before is None else before + squares
+
+
+def _add_rest(module, run, x, columns, signs, rest, diagonal) -> None:
+    """Of parameters that no known layer holds, from the module itself, one sample after another."""
+    for i in range(len(columns)):
+        one = tree_map(lambda t, i=i: t[i : i + 1], x)
+        with torch.enable_grad():
+            f = run(module, one)
+        for c in range(columns.shape[2]):
+            s = columns[i, :, c].reshape(f.shape)
+            found = torch.autograd.grad(f, [*rest.values()], s, retain_graph=True)
+            for parameter, g in zip(rest.values(), found, strict=True):
+                _add(diagonal, parameter, signs[i, c] * g.square())
 
 
 def _squares(layer: nn.Module, z, delta, sign, most_entries: int) -> Squares:

@@ -5,23 +5,38 @@ import itertools
 import math
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
+from torch.nn.utils.spectral_norm import SpectralNorm
+from torch.nn.utils.weight_norm import WeightNorm
+from torch.utils._pytree import tree_leaves, tree_map
 
-from flattest.curvature.inputs import attempt, batches_of, check_outputs, check_used
-from flattest.curvature.module_losses import MeanLoss, mean_loss
+from flattest.curvature.inputs import attempt, check_outputs, check_used
+from flattest.curvature.module_batches import (
+    Batch,
+    Forward,
+    batches_of,
+    called,
+    finite,
+    outputs_of,
+)
+from flattest.curvature.module_losses import MOST_OUTPUTS, SampleLoss, sample_loss
+from flattest.curvature.module_runs import exactly
 from flattest.curvature.module_squares import add_squares
-from flattest.curvature.operator import Operator
+from flattest.curvature.operator import Operator, probe
 from flattest.errors import FlattestError
-from flattest.rescaling.modules import structure_of
+from flattest.rescaling.modules import Seen, structure_of
 
 _TABLES = (dict, OrderedDict, set)
-Batch = tuple[torch.Tensor, torch.Tensor]
+# Hooks that only compute a weight from its parts, as PyTorch's older normalizations of weights do.
+_PURE_HOOKS = (WeightNorm, SpectralNorm)
+# Outputs of all samples that are held at once to look at a user's own loss.
+_MOST_CHECKED = 2**24
 
 
 @dataclass(eq=False)
@@ -31,37 +46,85 @@ class ModuleOperator(Operator):
     given: nn.Module
     module: nn.Module
     batches: list[Batch]
-    loss: MeanLoss
+    loss: SampleLoss
+    forward: Forward = called
+    # Whether a sample's outputs depend on its batch, which is then never cut.
+    whole: bool = False
     # Values of all layers that one chunk of samples may hold: 256 MB in float64. Derivatives take a
     # small multiple of it.
     most_values: int = 2**25
     # Per-sample gradients of a layer held at once: 128 MB in float64, or one sample's where that is
     # more.
     most_gradient_entries: int = 2**24
+    parameters: dict[str, nn.Parameter] = field(init=False)
 
     def __post_init__(self):
         named = self.module.named_parameters()
         self.parameters = {name: p for name, p in named if p.requires_grad}
         self.shapes = {name: p.shape for name, p in self.parameters.items()}
-        self.samples = sum(len(x) for x, _ in self.batches)
+        self.samples = sum(map(len, self.batches))
+        self.device = next(iter(self.parameters.values())).device
+
+    def run(self, x: Any, module: nn.Module | None = None) -> torch.Tensor:
+        """The outputs on inputs x."""
+        return outputs_of(self.forward, self.module if module is None else module, x)
 
     @cached_property
     def structure(self):
-        found = structure_of(self.module, self.batches[0][0][:1])
-        if len(self.parameters) < len(list(self.module.parameters())):
-            sentence = "some parameters are frozen (requires_grad is False)"
-            found = replace(found, units=sentence)
-        return found
+        first = self.batches[0].rows(0, 1).on(self.device)
+        with exactly():
+            found, seen = structure_of(self.parameters, first.x, self.run)
+        reason = ""
+        if self.whole:
+            reason = "a sample's outputs depend on the rest of its batch"
+        elif found.exact and not self._has_factor(first):
+            reason = f"the loss has more than {MOST_OUTPUTS} outputs and no closed form"
+        elif seen is not None and not all(s == seen for s in self._seen(found.entries)):
+            reason = "it takes another branch for other samples"
+            found = replace(found, units=reason)
+        return replace(found, exact=False, reason=reason) if reason else found
+
+    def _has_factor(self, first: Batch) -> bool:
+        with exactly(), torch.no_grad():
+            f = self.run(first.x)
+        return f.numel() <= MOST_OUTPUTS or self.loss.closed(f)
+
+    @torch.no_grad()
+    def _seen(self, entries: int) -> Iterator[list[Any]]:
+        """The values that the module's code looks at, chunk by chunk."""
+        for batch in self._cut(entries):
+            with exactly(), Seen() as mode:
+                self.run(batch.x)
+            yield mode.seen
 
     def chunks(self) -> Iterator[Batch]:
-        rows = max(1, self.most_values // self.structure.entries)
-        for x, y in self.batches:
-            yield from zip(x.split(rows), y.split(rows), strict=True)
+        return self._cut(self.structure.entries)
+
+    def _cut(self, entries: int) -> Iterator[Batch]:
+        rows = self.samples if self.whole else max(1, self.most_values // entries)
+        for batch in self.batches:
+            for part in batch.split(rows):
+                yield part.on(self.device)
+
+    @cached_property
+    def mass(self) -> float:
+        """What the sum of all samples' losses is divided by."""
+        if (mass := self.loss.mass) is None:
+            return 1.0
+        with exactly(), torch.no_grad():
+            total = sum(mass(self.run(batch.x), batch.y) for batch in self.chunks())
+        if not total > 0:
+            raise FlattestError("The loss counts no sample: all labels are ignored or of weight 0.")
+        return float(total)
 
     def shares(self) -> Iterator[torch.Tensor]:
-        """L chunk by chunk: the parts add up to the mean over all samples."""
-        for x, y in self.chunks():
-            yield self.loss.of_batch(self.module(x), y) * (len(x) / self.samples)
+        """L chunk by chunk: the parts add up to that of all samples."""
+        for batch in self.chunks():
+            yield self._share(batch)
+
+    def _share(self, batch: Batch) -> torch.Tensor:
+        with exactly():
+            return self.loss.total(self.run(batch.x), batch.y) / self.mass
 
     @torch.no_grad()
     def mean_loss(self):
@@ -69,60 +132,153 @@ class ModuleOperator(Operator):
 
     def matmat(self, rows):
         """By differentiating twice."""
-        parameters = list(self.parameters.values())
-        v = torch.tensor(rows, dtype=torch.float64, device=parameters[0].device)
+        self._second_derivatives  # noqa: B018
+        v = torch.tensor(rows, dtype=torch.float64, device=self.device)
         total = torch.zeros_like(v)
         for share in self.shares():
-            gradient = torch.autograd.grad(share, parameters, create_graph=True)
-            flat = torch.cat([g.reshape(-1) for g in gradient])
-            for row, into in zip(v, total, strict=True):
-                parts = torch.autograd.grad(
-                    flat, parameters, row, retain_graph=True, materialize_grads=True
-                )
-                into += torch.cat([part.reshape(-1) for part in parts])
+            self._add_products(share, v, total)
         return total.cpu().numpy()
+
+    def _add_products(self, share: torch.Tensor, v: torch.Tensor, total: torch.Tensor) -> None:
+        parameters = list(self.parameters.values())
+        gradient = torch.autograd.grad(share, parameters, create_graph=True)
+        flat = torch.cat([g.reshape(-1) for g in gradient])
+        if not flat.requires_grad:  # L is affine in the parameters.
+            return
+        for row, into in zip(v, total, strict=True):
+            parts = torch.autograd.grad(
+                flat, parameters, row, retain_graph=True, materialize_grads=True
+            )
+            into += torch.cat([part.reshape(-1) for part in parts])
+
+    @cached_property
+    def _second_derivatives(self) -> None:
+        """Looks whether PyTorch's are right, on a few samples: some of its operations, and users'
+        own, drop part of them. uᵀHv = vᵀHu, and Hv is the derivative of the gradient along v.
+
+        Steps of many sizes, since a gradient jumps at kinks: what counts is the best of them.
+        """
+        few = self.batches[0] if self.whole else self.batches[0].rows(0, 2)
+        few = few.on(self.device)
+        scale = self._scale()
+        z = probe(self.size)
+        u, v = (scale * torch.tensor(p, device=self.device) for p in (z, _other(z)))
+        products = torch.zeros_like(torch.stack([u, v]))
+        attempt(
+            "The module cannot be differentiated twice",
+            lambda: self._add_products(self._share(few), torch.stack([u, v]), products),
+        )
+        Hu, Hv = products
+        size = float((u * Hv).norm() + (v * Hu).norm())
+        asymmetry = abs(float(u @ Hv - v @ Hu)) / (size or 1.0)
+        missed = (self._missed(few, v, Hv, scale, step) for step in 10.0 ** -np.arange(4, 10))
+        miss = next((m for m in missed if m < 1e-4), 1.0)
+        if not (asymmetry < 1e-8 and miss < 1e-4):
+            raise FlattestError(
+                "PyTorch's second derivatives of this module are wrong (they are not symmetric, or "
+                "not the derivatives of its gradient): an operation of it has a backward pass that "
+                "cannot be differentiated (once_differentiable, detach, .data)."
+            )
+
+    def _scale(self) -> torch.Tensor:
+        """The order of each parameter's entries; of those that are all 0, the smallest order."""
+        sizes = [p.detach().abs().mean() for p in self.parameters.values()]
+        least = min([s for s in sizes if s > 0], default=torch.ones((), device=self.device))
+        each = zip(self.parameters.values(), sizes, strict=True)
+        return torch.cat([(s if s > 0 else least).expand(p.numel()) for p, s in each])
+
+    def _missed(self, few: Batch, v, Hv, scale, step: float) -> float:
+        """How far Hv is from a difference of gradients, against the larger of Hv and what of the
+        gradient rounding leaves."""
+        ahead, behind = (self._gradient_at(few, s * v) for s in (step, -step))
+        found = (ahead - behind) / (2 * step)
+        allowed = torch.maximum((scale * Hv).norm(), 1e-4 * (scale * ahead).norm())
+        missed = (scale * (found - Hv)).norm()
+        return float(missed / allowed) if allowed > 0 else float(missed)
+
+    def _gradient_at(self, few: Batch, move: torch.Tensor) -> torch.Tensor:
+        """∇L on a few samples at θ + `move`."""
+        parameters = list(self.parameters.values())
+        before = [p.detach().clone() for p in parameters]
+        try:
+            with torch.no_grad():
+                parts = move.split([p.numel() for p in parameters])
+                for p, part in zip(parameters, parts, strict=True):
+                    p += part.reshape(p.shape)
+            found = torch.autograd.grad(self._share(few), parameters)
+        finally:
+            with torch.no_grad():
+                for p, value in zip(parameters, before, strict=True):
+                    p.copy_(value)
+        return torch.cat([g.reshape(-1) for g in found])
 
     @torch.no_grad()
     def gauss_newton_diagonal(self):
         if not self.structure.exact:
             return np.zeros(self.size)
         total: dict[nn.Parameter, torch.Tensor] = {}
-        for x, y in self.chunks():
-            add_squares(self.module, x, y, self.loss.factor, total, self.most_gradient_entries)
+        run = partial(outputs_of, self.forward)
+        for batch in self.chunks():
+            with exactly():
+                add_squares(
+                    self.module,
+                    run,
+                    batch.x,
+                    batch.y,
+                    self.loss.factor,
+                    total,
+                    self.most_gradient_entries,
+                )
         parts = [total[p].reshape(-1).cpu().numpy() for p in self.parameters.values()]
-        return np.concatenate(parts) / self.samples
+        return np.concatenate(parts) / self.mass
 
     @torch.no_grad()
     def outputs(self, factors=None):
         module = self.module if factors is None else _scaled(self.module, factors)
-        return np.concatenate([module(x).cpu().numpy() for x, _ in self.chunks()])
+        with exactly():
+            found = [self.run(batch.x, module).cpu().numpy() for batch in self.chunks()]
+        return np.concatenate(found)
 
     def rescaled(self, factors):
         return _scaled(self.given, factors)
 
 
+def _other(z: np.ndarray) -> np.ndarray:
+    """A second random vector, from a first."""
+    return np.roll(z, 1) * np.where(np.arange(len(z)) % 2, 1.0, -1.0)
+
+
 @torch.no_grad()
 def _scaled(module: nn.Module, factors: Any) -> nn.Module:
-    """A copy of the module with every weight multiplied by its factor."""
+    """A copy of the module with every weight multiplied by its factor; frozen ones have none."""
     scaled = copy.deepcopy(module)
     for name, parameter in scaled.named_parameters():
-        factor = torch.as_tensor(factors[name], device=parameter.device)
-        parameter.copy_(parameter.double() * factor)
+        if name in factors:
+            factor = torch.as_tensor(factors[name], device=parameter.device)
+            parameter.copy_(parameter.double() * factor)
         parameter.grad = None
     return scaled
 
 
-def module_operator(module: nn.Module, data: Any, loss: Any) -> ModuleOperator:
-    """Checks all that is given; raises a sentence where it cannot be measured."""
+def module_operator(
+    module: nn.Module, data: Any, loss: Any, forward: Forward | None = None
+) -> ModuleOperator:
+    """Checks all that is given; raises a sentence where it cannot be measured.
+
+    `forward(module, x)` returns the outputs for a batch of inputs; without it the module is called.
+    """
+    module = getattr(module, "_orig_mod", module)  # Of one that torch.compile made.
     _check_module(module)
     work = attempt("The module cannot be copied", _copy, module)
     for layer in work.modules():
         if getattr(layer, "inplace", False):
             setattr(layer, "inplace", False)  # noqa: B010
-    batches = [_batch(x, y, work) for x, y in batches_of(data)]
-    found = ModuleOperator(module, work, batches, mean_loss(loss))
-    with torch.random.fork_rng(devices=[]):
+    found = ModuleOperator(
+        module, work, batches_of(data), sample_loss(loss), forward or called, _by_batch(work)
+    )
+    with exactly():
         _check_forward(found)
+        _check_all_losses(found)
     return found
 
 
@@ -152,17 +308,22 @@ def _in_float64(module: nn.Module) -> bool:
 def _check_module(module: Any) -> None:
     if not isinstance(module, nn.Module):
         raise FlattestError(f"A torch.nn.Module is measured, not {type(module).__name__}.")
+    for name, p in module.named_parameters():
+        if nn.parameter.is_lazy(p):
+            raise FlattestError(
+                f"Parameter {name} has no values yet (a lazy layer); run the module once first."
+            )
+        if not finite(p):
+            raise FlattestError(f"Parameter {name} has entries that are not finite.")
     if not any(p.requires_grad for p in module.parameters()):
         raise FlattestError("The module has no parameters that require gradients.")
-    for name, p in module.named_parameters():
-        if not _finite(p):
-            raise FlattestError(f"Parameter {name} has entries that are not finite.")
     for name, layer in module.named_modules():
         _check_layer(name or type(layer).__name__, layer)
 
 
 def _check_layer(name: str, layer: nn.Module) -> None:
-    if layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks:
+    hooks = (*layer._forward_hooks.values(), *layer._forward_pre_hooks.values())
+    if not all(isinstance(hook, _PURE_HOOKS) for hook in hooks) or layer._backward_hooks:
         raise FlattestError(
             f"Layer {name} has hooks, which may change what it computes; remove them to measure it."
         )
@@ -172,65 +333,88 @@ def _check_layer(name: str, layer: nn.Module) -> None:
         raise FlattestError(
             f"Layer {name} drops units at random in training mode; call module.eval() first."
         )
-    if isinstance(layer, nn.modules.batchnorm._BatchNorm):
+    if isinstance(layer, nn.modules.batchnorm._BatchNorm) and layer.track_running_stats:
         raise FlattestError(
             f"Layer {name} normalizes by each batch in training mode; call module.eval() first."
         )
 
 
-def _batch(x, y, module: nn.Module) -> Batch:
-    x, y = (t if isinstance(t, torch.Tensor) else torch.tensor(t) for t in (x, y))
-    if not x.is_floating_point():
-        if not any(isinstance(layer, nn.Embedding | nn.EmbeddingBag) for layer in module.modules()):
-            raise FlattestError(f"The inputs are of type {x.dtype}; give them as floating point.")
-    elif not _finite(x):
-        raise FlattestError("The inputs contain NaN or infinite values; remove those samples.")
-    if not _finite(y):
-        raise FlattestError("The loss is not a finite number: the targets contain NaN or infinity.")
-    device = next(module.parameters()).device
-    x, y = (t.double() if t.is_floating_point() else t for t in (x, y))
-    return x.detach().to(device), y.detach().to(device)
+def _by_batch(module: nn.Module) -> bool:
+    """Whether a batch norm without statistics of its own normalizes by each batch in any mode."""
+    norms = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+    return any(isinstance(m, norms) and m.running_mean is None for m in module.modules())
 
 
 def _check_forward(found: ModuleOperator) -> None:
     """One pass over the first batch: deterministic, sample by sample, finite, all weights used."""
-    x, y = (part[:8] for part in found.batches[0])
-    given = x.clone()
-    failure = "The module fails on these inputs"
-    f = attempt(failure, found.module, given)
-    with torch.no_grad():
-        again, alone = (attempt(failure, found.module, a) for a in (x.clone(), x[:1].clone()))
-    if not isinstance(f, torch.Tensor) or f.dim() == 0 or len(f) != len(x):
-        raise FlattestError("The module must return one tensor with a row for each sample.")
-    if not torch.equal(given, x):
+    few = found.batches[0] if found.whole else found.batches[0].rows(0, 8)
+    few = few.on(found.device)
+    given = few.copy()
+    f = _attempted(found, given.x)
+    if not all(map(torch.equal, *(tree_leaves(b.x) for b in (given, few)))):
         raise FlattestError("The module changes its inputs in place; let it work on a copy.")
-    if _finite(f) and not torch.equal(f, again):
+    again = _attempted(found, few.copy().x)
+    if finite(f) and not torch.allclose(f, again, rtol=1e-10, atol=1e-12):
         raise FlattestError(
             "The module gives other outputs each time for the same inputs; make it deterministic."
         )
-    check_outputs("module", _finite(f), torch.allclose(f[:1], alone, rtol=1e-8, atol=1e-10))
-    _check_used(_check_loss(found.loss, f, y), found.parameters)
+    alone = f[:1] if found.whole else _attempted(found, few.rows(0, 1).copy().x)
+    same = alone.shape == f[:1].shape and torch.allclose(f[:1], alone, rtol=1e-8, atol=1e-10)
+    check_outputs("module", finite(f), same)
+    _check_used(_check_loss(found.loss, f, few.y), found.parameters)
 
 
-def _check_loss(loss: MeanLoss, f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """L of the batch, which is to be the mean over its samples."""
+def _attempted(found: ModuleOperator, x: Any) -> torch.Tensor:
+    types = {t.dtype for t in tree_leaves(x) if not t.is_floating_point()}
+    failure = "The module fails on these inputs"
+    if types and isinstance(x, torch.Tensor):
+        failure = f"The inputs are of type {types.pop()}; give them as floating point"
+    return attempt(failure, found.run, x)
+
+
+def _check_loss(loss: SampleLoss, f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """The sum of a few samples' losses, each a finite number."""
     shapes = f"outputs {tuple(f.shape)} and targets {tuple(y.shape)}"
-    value = attempt(f"The loss fails on {shapes}", loss.of_batch, f, y)
-    alone = f.detach()
-    each = [
-        attempt(f"The loss fails on {shapes}", lambda i: loss.of_batch(*i).item(), i)
-        for i in zip(alone.split(1), y.split(1), strict=True)
-    ]
-    scalar = value.dim() == 0
-    if scalar and not all(map(math.isfinite, [value.item(), *each])):
-        raise FlattestError("The loss is not a finite number on every sample.")
-    mean = sum(each) / len(each)
-    if not scalar or not math.isclose(value.item(), mean, rel_tol=1e-8, abs_tol=1e-12):
+    value = attempt(f"The loss fails on {shapes}", loss.total, f, y)
+    if not isinstance(value, torch.Tensor) or value.dim() != 0:
         raise FlattestError(
-            "The loss of a batch must be the mean of its samples' losses (reduction='mean', no "
-            "class weights, outputs and targets of one shape)."
+            "The loss of a batch must be one number (reduction='mean', or your own mean over it)."
         )
+    if not math.isfinite(value.item()):
+        raise FlattestError("The loss is not a finite number on every sample.")
     return value
+
+
+def _check_all_losses(found: ModuleOperator) -> None:
+    """A user's own loss of all the data is to be the mean of its samples' losses. Where all outputs
+    are too many to hold, samples spread over the data stand for them."""
+    if found.loss.known or found.whole:
+        return
+    with torch.no_grad():
+        first = found.run(found.batches[0].rows(0, 1).on(found.device).x)
+        every = -(-found.samples * first.numel() // _MOST_CHECKED)
+        parts = [(found.run(part.x), part.y) for part in _every(found, every)]
+        f, y = (torch.cat(column) for column in zip(*parts, strict=True))
+        total = found.loss.total
+        shapes = f"outputs {tuple(f.shape)} and targets {tuple(y.shape)}"
+        failure = f"The loss fails on {shapes}"
+        together = attempt(failure, lambda: float(total(f, y)))
+        rows = zip(f.split(1), y.split(1), strict=True)
+        alone = attempt(failure, lambda: math.fsum(float(total(*row)) for row in rows))
+    if not math.isfinite(alone):
+        raise FlattestError("The loss is not a finite number on every sample.")
+    if not math.isclose(together, alone, rel_tol=1e-8, abs_tol=1e-12 * len(f)):
+        raise FlattestError(
+            "The loss of a batch must be the mean of its samples' losses (reduction='mean', "
+            "outputs and targets of one shape; PyTorch's losses may have class weights and ignored "
+            "labels)."
+        )
+
+
+def _every(found: ModuleOperator, every: int) -> Iterator[Batch]:
+    """Every so manieth sample, chunk by chunk."""
+    for batch in found.chunks():
+        yield batch if every == 1 else Batch(*tree_map(lambda t: t[::every], (batch.x, batch.y)))
 
 
 def _check_used(value: torch.Tensor, parameters: dict[str, nn.Parameter]) -> None:
@@ -240,8 +424,3 @@ def _check_used(value: torch.Tensor, parameters: dict[str, nn.Parameter]) -> Non
     found = attempt("The module cannot be differentiated", gradient, value, [*parameters.values()])
     unused = [name for name, g in zip(parameters, found, strict=True) if g is None]
     check_used(unused, "delete unused parameters or freeze them with requires_grad_(False)")
-
-
-def _finite(values: torch.Tensor) -> bool:
-    """No entry is NaN or infinite. A finite sum proves it; an infinite one may have overflowed."""
-    return math.isfinite(values.detach().sum().item()) or bool(torch.isfinite(values).all())

@@ -65,12 +65,14 @@ class Answer(msgspec.Struct, frozen=True):
     flattest_generalize: Finding
     algorithm_generalizes: Finding
     baseline_generalizes: Finding | None = None
+    flow_generalizes: Finding | None = None
 
     def __repr__(self) -> str:
         lines = {
             "All flattest minimizers generalize": self.flattest_generalize,
             "The algorithm generalizes": self.algorithm_generalizes,
             "The baseline generalizes": self.baseline_generalizes,
+            "The flow of the sharpness generalizes": self.flow_generalizes,
         }
         told = [f"  {GLYPHS[f.grade]} {line}: {f.sentence}" for line, f in lines.items() if f]
         return "\n".join([f"{self.setup}: {self.scenario}", *told])

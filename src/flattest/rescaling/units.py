@@ -50,7 +50,11 @@ class Units:
     def tie(self, one, other) -> None:
         """The entries of both arrays, after broadcasting, scale together."""
         one, other = np.broadcast_arrays(one, other)
-        self._ties.append((one.ravel(), other.ravel()))
+        repeated = [a == b == 0 for a, b in zip(one.strides, other.strides, strict=True)]
+        once = tuple(slice(1) if r else slice(None) for r in repeated)
+        one, other = one[once], other[once]
+        if (differ := one != other).any():
+            self._ties.append((one[differ], other[differ]))
 
     def pin(self, units) -> None:
         """These units cannot be rescaled."""

@@ -17,6 +17,7 @@ from flattest.papers.wen2023.experiments import EXPERIMENTS as PANELS
 from flattest.runs.provenance import git
 from flattest.studies.question2 import experiments
 from flattest.studies.question2.experiments import EXPERIMENTS, Limit
+from flattest.studies.question2.tasks import onwards
 from flattest.training.keys import digest
 from support.places import ROOT
 
@@ -79,7 +80,7 @@ def test_what_is_predicted_is_what_is_assessed():
 
 
 def test_the_ways_on_from_one_start_take_the_same_time():
-    for way, phase in experiments._onwards(4.0).items():
+    for way, phase in onwards(4.0, 100).items():
         if isinstance(phase, ft.Flow):
             assert phase.time == 4.0
             continue

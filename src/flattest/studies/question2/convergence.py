@@ -1,8 +1,11 @@
 """Distances of algorithms to the flow of Tr ∇²L, at equal times, as their steps shrink."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 import flattest as ft
@@ -11,7 +14,7 @@ from flattest.problem.models import Params
 from flattest.problem.randomness import generator
 from flattest.training import flow_engine, fused
 from flattest.training.flows import Flow
-from flattest.training.manifold import manifold, norm
+from flattest.training.manifold import Manifold, manifold, norm
 from flattest.training.state import Problem, State
 
 
@@ -45,11 +48,70 @@ def along(begin: Start, phase: Flow) -> np.ndarray:
 
 def distance(begin: Start, phase: ft.Phase, end: np.ndarray) -> float:
     """‖θ_algorithm − θ_flow‖ / ‖θ_flow − θ_start‖ where both have run for the same time."""
-    found = fused.advance(
-        begin.problem, phase, State(begin.off), phase.length(begin.problem.data.n)
-    )
-    return norm(_flat(begin, found.params) - end) / norm(end - _flat(begin, begin.on))
+    return apart(begin, trained(begin, phase), end)
+
+
+def trained(begin: Start, phase: ft.Phase) -> np.ndarray:
+    """θ after the phase, from the network that is off the interpolators."""
+    epochs = phase.length(begin.problem.data.n)
+    return _flat(begin, fused.advance(begin.problem, phase, State(begin.off), epochs).params)
+
+
+def interpolating(begin: Start, theta: np.ndarray) -> np.ndarray:
+    """The interpolator next to θ, by Newton's method."""
+    where = manifold(begin.problem, ft.flow(1.0))
+    found = where.onto(where.at(theta))
+    assert found is not None
+    return found.theta
 
 
 def _flat(begin: Start, params: Mapping[str, np.ndarray]) -> np.ndarray:
     return manifold(begin.problem, ft.flow(1.0)).flat(dict(params))
+
+
+def along_top(begin: Start, time: float, steps: int = 100) -> np.ndarray:
+    """θ at the end of the flow −P∇λ_max(∇²L) along the interpolators, by classical Runge–Kutta
+    steps with Newton's correction. With c = W^{1/2}u, u the top eigenvector of W^{1/2}KW^{1/2},
+    λ_max = ‖Σ_i c_i ∇f_i‖², and while λ_max is simple ∇λ_max is its gradient with c held."""
+    where = manifold(begin.problem, ft.flow(1.0))
+    h, theta = time / steps, where.flat(begin.on)
+    for _ in range(steps):
+        k1 = _down_the_top(begin.problem, where, theta)
+        k2 = _down_the_top(begin.problem, where, theta + h / 2 * k1)
+        k3 = _down_the_top(begin.problem, where, theta + h / 2 * k2)
+        k4 = _down_the_top(begin.problem, where, theta + h * k3)
+        end = where.onto(where.at(theta + h / 6 * (k1 + 2 * k2 + 2 * k3 + k4)))
+        assert end is not None
+        theta = end.theta
+    return theta
+
+
+def top_curvature(begin: Start, theta: np.ndarray) -> float:
+    """λ_max of ∇²L at an interpolator."""
+    point = manifold(begin.problem, ft.flow(1.0)).at(theta)
+    return float(np.linalg.eigvalsh(point.gram)[-1]) * 2 / begin.problem.data.n
+
+
+def _down_the_top(problem: Problem, where: Manifold, theta: np.ndarray) -> np.ndarray:
+    point, n = where.at(theta), problem.data.n
+    c = np.linalg.eigh(point.gram)[1][:, -1] * np.sqrt(2 / n)
+    gradient = where.flat(dict(_square(problem.model, where.named(theta), problem.data.x, c)))
+    return point.pull(point.solve(point.push(gradient))) - gradient
+
+
+@partial(jax.jit, static_argnums=0)
+def _square(model: ft.MLP, params: Params, x: np.ndarray, c: np.ndarray):
+    """∇ ‖∇ (c · f)‖²."""
+
+    def combined(params):
+        return c @ model.apply(params, x, x)
+
+    def square(params):
+        return sum(jnp.vdot(g, g) for g in jax.grad(combined)(params).values())
+
+    return jax.grad(square)(params)
+
+
+def apart(begin: Start, theta: np.ndarray, end: np.ndarray) -> float:
+    """‖θ − θ_flow‖ / ‖θ_flow − θ_start‖."""
+    return norm(theta - end) / norm(end - _flat(begin, begin.on))

@@ -39,6 +39,17 @@ from flattest.experiments.experiment import Computed
 from flattest.experiments.training import Training
 from flattest.papers.wen2023 import experiments as wen2023
 from flattest.papers.wen2023.experiments import BIAS, NO_BIAS, QUICK_LOG, flattest, perfect, poor
+from flattest.studies.question2.tasks import (
+    Decided,
+    Diagram,
+    FullBatch,
+    Scales,
+    Start,
+    Walls,
+    Ways,
+    onwards,
+    scaled,
+)
 
 replace = msgspec.structs.replace
 PANELS = {experiment.panel: experiment for experiment in wen2023.EXPERIMENTS}
@@ -82,18 +93,6 @@ NETWORKS = {"bias": BIAS, "no-bias": NO_BIAS}
 FIGURES = {"bias": "4b", "no-bias": "1b"}
 
 
-def _onwards(time: float) -> dict[str, ft.Phase | ft.Flow]:
-    """The ways on from START, each for the same time of the flow on 100 points."""
-    sam_epochs, noise_epochs = (round(time / (100 * each)) for each in (1.25e-5, 2e-6))
-    return {
-        "flow-unseen": ft.flow(time),
-        "flow-seen": ft.flow(time, kinks="seen"),
-        "sam": ft.sam(0.01, 0.05, epochs=sam_epochs),
-        "sam-kept": ft.sam(0.01, 0.05, epochs=sam_epochs, pattern="kept"),
-        "label-noise": ft.label_noise_sgd(0.01, 0.2, epochs=noise_epochs),
-    }
-
-
 TRIAL = (
     "A trial of another program had shown the same for the flows, 1-SAM and label noise, and one "
     "of this program seed 0 of the flows."
@@ -108,6 +107,10 @@ PREDICTIONS: dict[str, tuple[str, tuple[AnyExpectation, ...]]] = {
         "The flow that sees kinks comes near the least trace and does not generalize.",
         (poor(0.15), flattest(0.1)),
     ),
+    "bias-flow-walls": (
+        "The flow with one-way walls comes near the least trace and does not generalize.",
+        (poor(0.15), flattest(0.1)),
+    ),
     "bias-sam": (
         "1-SAM from the same networks comes near the least trace and does not generalize.",
         (poor(0.2), flattest(0.1)),
@@ -115,6 +118,10 @@ PREDICTIONS: dict[str, tuple[str, tuple[AnyExpectation, ...]]] = {
     "bias-sam-kept": (
         "1-SAM that crosses no kink comes near the least trace and generalizes.",
         (perfect(0.15), flattest(0.1)),
+    ),
+    "bias-m-sam": (
+        "m-SAM without noise comes near the least trace and does not generalize.",
+        (poor(0.2), flattest(0.1)),
     ),
     "bias-label-noise": (
         "Label-noise SGD comes near the least trace and generalizes.",
@@ -125,6 +132,8 @@ PREDICTIONS: dict[str, tuple[str, tuple[AnyExpectation, ...]]] = {
         (perfect(0.05), AtLeast(series="gap", at="tail", value=0.1)),
     ),
     "no-bias-flow-seen": ("Without bias the flow that sees kinks generalizes.", (perfect(0.05),)),
+    "no-bias-flow-walls": ("Without bias the flow with walls generalizes.", (perfect(0.05),)),
+    "no-bias-m-sam": ("Without bias m-SAM without noise generalizes.", (perfect(0.05),)),
     "no-bias-sam": ("Without bias 1-SAM from the same networks generalizes.", (perfect(0.05),)),
     "no-bias-sam-kept": ("Without bias 1-SAM that crosses no kink generalizes.", (perfect(0.05),)),
     "no-bias-label-noise": ("Without bias label-noise SGD generalizes.", (perfect(0.05),)),
@@ -137,7 +146,7 @@ def _same_start(network: str, way: str) -> ft.Experiment:
             distribution=ft.Xor(30),
             n=100,
             model=replace(NETWORKS[network], width=width),
-            phases=(START, _onwards(time)[way]),
+            phases=(START, onwards(time, 100)[way]),
             dtype="float64",
             log=log,
         )
@@ -281,6 +290,196 @@ STAY_AWAY = (
 )
 
 
+def _residual(residual: float) -> str:
+    return "" if residual == 1e-3 else f"-{residual:g}"
+
+
+def _walls(residual: float) -> ft.Experiment:
+    task = Walls(residual=residual)
+    return ft.Experiment(
+        name=f"question2/walls{_residual(residual)}",
+        figure="Not in the paper",
+        statement="Smoothed kinks tend to one-way walls; the flow with walls is what 1-SAM tends "
+        "to on ReLU, with order 1, and not the flow that sees no kinks.",
+        quick=ft.Variant(
+            replace(task, widths=(0.003,), radii=(0.1, 0.05)),
+            1,
+            (AtMost(series="seen to walls", at="end", value=0.1),),
+        ),
+        full=ft.Variant(
+            task,
+            5,
+            (
+                AtMost(series="seen to walls", at="end", value=0.03),
+                AtMost(series="1-SAM to walls", at="end", value=0.05),
+                PowerLaw(x="radius", y="1-SAM to walls", exponent=1.0, tolerance=0.5),
+                AtLeast(series="1-SAM to unseen", at="end", value=0.05),
+                AtMost(series="label noise to walls", at="end", value=0.06),
+            ),
+        ),
+        notes="Trials of seeds 100 and 101 had shown the same.",
+    )
+
+
+def _full_batch(residual: float) -> ft.Experiment:
+    task = FullBatch(residual=residual)
+    to_top = AtMost(series="to the flow of λ_max", at="end", value=0.2)
+    return ft.Experiment(
+        name=f"question2/full-batch{_residual(residual)}",
+        figure="Not in the paper",
+        statement="On a smooth network full-batch SAM tends to the flow of λ_max with order 1, and "
+        "not to that of the trace.",
+        quick=ft.Variant(replace(task, radii=(0.05, 0.025)), 1, (replace(to_top, value=0.4),)),
+        full=ft.Variant(
+            task,
+            5,
+            (
+                to_top,
+                PowerLaw(x="radius", y="to the flow of λ_max", exponent=1.0, tolerance=0.4),
+                AtLeast(series="to the flow of the trace", at="end", value=0.25),
+            ),
+        ),
+        notes="Trials of seeds 100 and 101 with ρ from 0.2 to 0.025 had shown the same.",
+    )
+
+
+# 1-SAM of Figure 4b for 10 000 epochs from its initialization; each panel changes one thing.
+SAM = ft.sam(0.01, 0.05, epochs=10_000)
+KEPT = replace(SAM, pattern="kept")
+MEMORIZES = AtLeast(series="test_error", at="end", value=0.1)
+GENERALIZES = AtMost(series="test_error", at="end", value=0.05)
+DECIDES: dict[str, tuple[str, Decided, tuple[AnyExpectation, ...]]] = {
+    "as-it-is": ("1-SAM does not generalize.", Decided(phases=(SAM,)), (MEMORIZES,)),
+    "kept": ("With its pattern kept it does.", Decided(phases=(KEPT,)), (GENERALIZES,)),
+    "replacement": (
+        "Drawn with replacement it does not generalize.",
+        Decided(phases=(replace(SAM, replacement=True),)),
+        (MEMORIZES,),
+    ),
+    "small-steps": (
+        "With a quarter of the step it does not generalize.",
+        Decided(phases=(replace(SAM, lr=0.0025, epochs=40_000),)),
+        (MEMORIZES,),
+    ),
+    "small-radius": (
+        "With half the radius it does not generalize.",
+        Decided(phases=(replace(SAM, rho=0.025, epochs=40_000),)),
+        (MEMORIZES,),
+    ),
+    "unnormalized": (
+        "Without normalized ascent it stays far from the least trace.",
+        Decided(phases=(replace(SAM, ascent="unnormalized"),)),
+        (AtLeast(series="sharpness", at="end", value=40.0),),
+    ),
+    "batch-10": (
+        "With batches of 10 it does not generalize.",
+        Decided(phases=(replace(SAM, batch=10),)),
+        (MEMORIZES,),
+    ),
+    "first-layer-0.1": (
+        "With the first layer at a tenth it generalizes.",
+        Decided(phases=(SAM,), model=scaled(500, 0.1)),
+        (GENERALIZES,),
+    ),
+    "first-layer-3": (
+        "With the first layer at three times its scale it does not generalize.",
+        Decided(phases=(SAM,), model=scaled(500, 3.0)),
+        (MEMORIZES,),
+    ),
+    "first-layer-3-kept": (
+        "There, keeping the pattern is not enough.",
+        Decided(phases=(KEPT,), model=scaled(500, 3.0)),
+        (MEMORIZES,),
+    ),
+    "width-100": (
+        "With 100 neurons its test error is under 0.25.",
+        Decided(phases=(SAM,), model=replace(BIAS, width=100)),
+        (AtMost(series="test_error", at="end", value=0.25),),
+    ),
+    "n-200": ("With 200 points it generalizes.", Decided(phases=(SAM,), n=200), (GENERALIZES,)),
+    "d-20": ("With d = 20 it generalizes.", Decided(phases=(SAM,), d=20), (GENERALIZES,)),
+}
+
+
+def _quick(task: Decided) -> Decided:
+    phases = tuple(replace(phase, epochs=200) for phase in task.phases)
+    return replace(task, phases=phases, model=replace(task.model, width=40), d=10, n=40)
+
+
+def _decides(name: str) -> ft.Experiment:
+    statement, task, predictions = DECIDES[name]
+    return ft.Experiment(
+        name=f"question2/decides-{name}",
+        figure="Figure 4b, one thing changed",
+        statement=statement,
+        quick=ft.Variant(_quick(task), 1, (AtMost(series="test_error", at="end", value=0.6),)),
+        full=ft.Variant(task, 5, predictions),
+        notes="Trials of seed 100: 0.183 as it is, 0.000 kept, 0.334 with batches of 10.",
+    )
+
+
+def _from(start: Start, way: str) -> ft.Experiment:
+    phase = onwards(1.0, 48)[way]
+    if isinstance(phase, ft.Flow):
+        phase = replace(phase, epochs=10)
+    task = Decided(phases=(phase,), model=ft.MLP(60, bias=True), d=12, n=48, start=start)
+    stays = GENERALIZES if start == "generalizer" else replace(MEMORIZES, value=0.4)
+    return ft.Experiment(
+        name=f"question2/from-{start}-{way}",
+        figure="Not in the paper",
+        statement=f"The way {way} does not leave a flattest {start}.",
+        quick=ft.Variant(replace(task, n=24, d=8), 1),
+        full=ft.Variant(task, 5, (stays,)),
+        notes="A trial of seed 100 had shown the same.",
+    )
+
+
+NETS: dict[str, tuple[ft.MLP, int]] = {
+    "bias": (ft.MLP(50, bias=True), 5),
+    "no-bias": (ft.MLP(50), 5),
+    "sim-ln": (ft.MLP(50, bias=True, norm="sim_ln"), 5),
+    "sim-bn": (ft.MLP(50, bias=True, norm="sim_bn"), 2),
+    "three-layers": (ft.MLP(50, bias=True, depth=3), 2),
+}
+
+
+def _ways(name: str) -> ft.Experiment:
+    model, seeds = NETS[name]
+    task = Ways(model=model)
+    if model.norm is None and model.depth == 2:
+        task = replace(task, ways=(*task.ways, "flow-walls"))
+    return ft.Experiment(
+        name=f"question2/ways-{name}",
+        figure="Not in the paper",
+        statement=f"At n = 40, d = 10, width 50 ({name}) every way on from one interpolator "
+        "generalizes.",
+        quick=ft.Variant(replace(task, n=12, d=6, time=0.05, model=replace(model, width=20)), 1),
+        full=ft.Variant(
+            task,
+            seeds,
+            tuple(AtMost(series=f"{way}, test error", value=0.05) for way in task.ways),
+        ),
+        notes="A trial of seed 100 had shown the same.",
+    )
+
+
+CORNERS = (
+    AtMost(series="d = 8, n = 72", at="end", value=0.05),
+    AtLeast(series="d = 20, n = 24", at="end", value=0.2),
+)
+
+
+def _diagram(network: str, way: str) -> ft.Experiment:
+    task = Diagram(way=way, model=replace(NETWORKS[network], width=60))
+    return ft.Experiment(
+        name=f"question2/diagram-{network}-{way}",
+        figure="Not in the paper",
+        statement=f"Over n × d ({network}), {way} generalizes with many points and few dimensions.",
+        quick=ft.Variant(replace(task, dimensions=(6,), sizes=(12,), time=0.05), 1),
+        full=ft.Variant(task, 3, CORNERS),
+    )
+
+
 EXPERIMENTS = (
     _intervention(
         "kept-bias",
@@ -306,7 +505,7 @@ EXPERIMENTS = (
         (perfect(0.05), flattest(0.05), better_than("fig11b", 3)),
         (better_than("fig11b", 1.5),),
     ),
-    *(_same_start(network, way) for network in NETWORKS for way in _onwards(TIME)),
+    *(_same_start(network, way) for network in NETWORKS for way in onwards(TIME, 100)),
     _digits("sam", "On images of two digits 1-SAM generalizes as it is."),
     _digits(
         "sam-kept", "On images of two digits 1-SAM that crosses no kink does too.", pattern="kept"
@@ -316,4 +515,29 @@ EXPERIMENTS = (
     _limit("relu", *STAY_AWAY, notes=TRIED),
     _limit("softplus", *CONVERGE, residual=1e-6, notes=NEARER_RESIDUAL),
     _limit("relu", *STAY_AWAY, residual=1e-6, notes=NEARER_RESIDUAL),
+    *(_walls(residual) for residual in (1e-3, 1e-6)),
+    *(_full_batch(residual) for residual in (1e-3, 1e-6)),
+    *map(_decides, DECIDES),
+    *(
+        _from(start, way)
+        for start in ("memorizer", "generalizer")
+        for way in ("flow-unseen", "flow-walls", "sam", "sam-kept", "label-noise")
+    ),
+    *map(_ways, NETS),
+    *(_diagram(network, way) for network in NETWORKS for way in ("sam", "sam-kept", "flow-unseen")),
+    ft.Experiment(
+        name="question2/scales",
+        figure="Not in the paper",
+        statement="With bias, 1-SAM generalizes from a small first layer and not from a large one, "
+        "at every rate.",
+        quick=ft.Variant(Scales(rates=(0.01,), scales=(0.1,), width=30, d=8, n=24, time=0.5), 1),
+        full=ft.Variant(
+            Scales(),
+            3,
+            (
+                AtMost(series="η = 0.01, scale = 0.1", at="end", value=0.05),
+                AtLeast(series="η = 0.01, scale = 3", at="end", value=0.2),
+            ),
+        ),
+    ),
 )

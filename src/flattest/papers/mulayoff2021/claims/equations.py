@@ -7,11 +7,12 @@ from scipy.optimize import minimize_scalar
 
 import flattest as ft
 from flattest.evidence import Verdict, at_least, at_most, equal
-from flattest.ledger.adversary import Plan, universal
+from flattest.ledger.adversary import Family, Plan, universal
 from flattest.ledger.claim import Verdicts, claim, misprint, provided, worst
 from flattest.papers.mulayoff2021.claims.instances import (
     absolute_value,
     architecture,
+    decoded,
     families_with_knots_on_data,
     flattest,
     mode_hessians,
@@ -246,15 +247,19 @@ def s87_corrected(scale=1.0) -> Verdict:
     return equal(u @ pencil.matrix(s) @ u, scale * _s87(network, x, u, np.exp(s / 2)), 1e-9)
 
 
-@claim(
+@universal(
     "mulayoff2021/S88",
     "The minimum over β of ‖Φ(β)u‖²/n is "
     "(2/n) Σ |w2_i| √((Σ u x I)² + (Σ u I)²) |Σ u σ| + (Σ u)²/n.",
     source="(S88)",
+    refuted_by="inputs, a network, u and β with a smaller ‖Φ(β)u‖²/n",
+    least=1.0,
     evidence="proof",
+    evaluations=900,
 )
-def s88(factor=2.0) -> Verdict:
-    """Proof: each β_i has a term a_i/β_i² + b_i β_i² of its own in (S87), at least 2√(a_i b_i)."""
+def s88(factor=2.0) -> Plan:
+    """Proof: each β_i has a term a_i/β_i² + b_i β_i² of its own in (S87), at least 2√(a_i b_i), and
+    as much at its best β_i."""
     network, x = next(networks("S88", 1))
     u = generator(1, "mulayoff2021/S88").normal(size=x.size)
     beta = np.ones(network.width)
@@ -266,8 +271,18 @@ def s88(factor=2.0) -> Verdict:
             return _s87(network, x, u, trial)
 
         beta[i] = np.exp(minimize_scalar(along, bounds=(-20, 20), method="bounded").x)
-    note = "against a search over one β_i after another"
-    return equal(_s87(network, x, u, beta), _s88(network, x, u, factor), 1e-6, note)
+    found, least = _s87(network, x, u, beta), _s88(network, x, u, factor)
+    yield equal(found, least, 1e-6, "a search over one β_i after another")
+    for n, width in ((2, 2), (4, 5)):
+
+        def ratio(z: np.ndarray, n: int = n, width: int = width) -> float:
+            """z = (x, w1, b1, w2), u and log β."""
+            network, x = decoded(z[: n + 3 * width], n)
+            u, log_beta = z[n + 3 * width : -width], np.clip(z[-width:], -20, 20)
+            least = _s88(network, x, u, factor)
+            return _s87(network, x, u, np.exp(log_beta)) / least if least > 1e-6 else np.nan
+
+        yield Family(f"n = {n}, k = {width}, any u and β", 2 * n + 4 * width, ratio)
 
 
 @claim(

@@ -4,9 +4,8 @@ import itertools
 
 import numpy as np
 
-from flattest.evidence import Verdict, equal
+from flattest.evidence import equal
 from flattest.ledger.adversary import Family, Plan, universal
-from flattest.ledger.claim import claim, provided
 
 
 def relu(t):
@@ -36,23 +35,34 @@ def lemma_a26(factor=1.0) -> Plan:
     yield Family("x, y", 2, ratio)
 
 
-@claim(
+@universal(
     "wen2023/lemma-a.27",
     "If a + d = b + c, (relu a + relu d − relu b − relu c)² is at most the sum of the four squares "
     "relu(·)², with equality iff three of the four are not positive.",
     source="Lemma A.27",
+    refuted_by="three reals a, b, c with a larger left side",
+    largest=1.0,
+    attained=True,
     evidence="proof",
 )
-def lemma_a27(factor=1.0) -> Verdict:
+def lemma_a27(factor=1.0) -> Plan:
     """Proof: write A = relu(a) and so on; by symmetry A + D ≥ B + C. If a and d are positive,
     A + D = b + c ≤ B + C, so that the left side is 0 and the right one is not. If only a is,
     0 ≤ A − B − C ≤ A, so that the left side is at most A², which is the right side where b and c
-    are not positive, and less otherwise. If neither is, all four are 0."""
-    a, b, c = np.array(list(itertools.product(range(-12, 13), repeat=3))).T
-    four = np.array([a, b + c - a, b, c])
-    left = (relu(four[0]) + relu(four[1]) - relu(four[2]) - relu(four[3])) ** 2
-    right = (relu(four) ** 2).sum(axis=0)
-    ratio = (left[right > 0] / right[right > 0]).max()
+    are not positive, and less otherwise. If neither is, all four are 0.
+
+    Equality is judged exactly for all integers from −12 to 12; four that are not positive count."""
+
+    def sides(a, b, c) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        four = np.array([a, b + c - a, b, c])
+        left = (relu(four[0]) + relu(four[1]) - relu(four[2]) - relu(four[3])) ** 2
+        return four, left, (relu(four) ** 2).sum(axis=0)
+
+    def ratio(z: np.ndarray) -> float:
+        _, left, right = sides(*z)
+        return float(left / (factor * right)) if right > 0 else np.nan
+
+    four, left, right = sides(*np.array(list(itertools.product(range(-12, 13), repeat=3))).T)
     misjudged = np.sum((left == right) != ((four <= 0).sum(axis=0) >= 3))
-    note = "all integers −12 ≤ a, b, c ≤ 12, exactly; all four not positive counts as equality"
-    return provided(equal(ratio, factor, 1e-12, note), equal(misjudged, 0, 0.0, note))
+    yield equal(misjudged, 0, 0.0, "integers for which equality is misjudged")
+    yield Family("a, b, c", 3, ratio)

@@ -7,6 +7,7 @@ import numpy as np
 import flattest as ft
 from flattest.evidence import Verdict, at_most, equal
 from flattest.flatness.certification import population_mse
+from flattest.ledger.adversary import Family, Plan, universal
 from flattest.ledger.claim import Verdicts, assuming, claim, every, misprint, provided
 from flattest.papers.wen2023.circle import unit
 from flattest.papers.wen2023.claims.instances import max_error
@@ -162,25 +163,38 @@ def missing_coupon(N: int, n: int) -> float:
     return float(1 - hit[N])
 
 
-@misprint(
-    "wen2023/proposition-a.2/squares-",
-    printed="|f(x) − y|² ≤ |f(x) − y_1|² + |y_1 − y|².",
-    corrected="|f(x) − y|² ≤ 2|f(x) − y_1|² + 2|y_1 − y|².",
+@claim(
+    "wen2023/proposition-a.2/squares-as-printed",
+    "|f(x) − y|² ≤ |f(x) − y_1|² + |y_1 − y|².",
     source="Proposition A.2, proof",
-    evidence="proof",
-    refuted_with="enumeration",
+    evidence="enumeration",
+    reading="as printed",
 )
-def squares(as_printed: bool, two=2.0) -> Verdict:
+def squares_as_printed() -> Verdict:
     """The largest ratio of the two sides over the circle, for (17) as corrected; x is in the arc of
-    v_1. It is 2 where f − y_1 = y_1 − y. Proof: 2a² + 2b² − (a + b)² = (a − b)²."""
+    v_1. It is 2 where f − y_1 = y_1 − y."""
     data = even_circle(20)
     theta = (np.arange(40_000) + 0.5) * 2 * np.pi / 40_000
     nearest = np.cos(2 * (np.floor(theta * data.n / (2 * np.pi)) + 0.5) * 2 * np.pi / data.n)
     f = ft.predict(*equation_17(data, "z"), unit(theta), data.x)
     y = np.cos(2 * theta)
     ratio = ((f - y) ** 2 / ((f - nearest) ** 2 + (nearest - y) ** 2)).max()
-    note = "largest (a + b)²/(a² + b²), n = 20"
-    return at_most(ratio, 1.0, 0.0, note) if as_printed else equal(ratio, two, 1e-3, note)
+    return at_most(ratio, 1.0, 0.0, "largest (a + b)²/(a² + b²), n = 20")
+
+
+@universal(
+    "wen2023/proposition-a.2/squares-corrected",
+    "|f(x) − y|² ≤ 2|f(x) − y_1|² + 2|y_1 − y|².",
+    source="Proposition A.2, proof",
+    refuted_by="two reals a = f(x) − y_1 and b = y_1 − y with a larger left side",
+    largest=1.0,
+    attained=True,
+    evidence="proof",
+    reading="as corrected",
+)
+def squares_corrected(two=2.0) -> Plan:
+    """Proof: 2a² + 2b² − (a + b)² = (a − b)²."""
+    yield Family("a, b", 2, lambda z: float(z.sum() ** 2 / (two * (z**2).sum())))
 
 
 @claim(

@@ -194,35 +194,49 @@ def equation_15(four=4.0, two=2.0) -> Verdicts:
     yield at_most(np.max((t**2 - l_c) / np.maximum(t, 1e-9) ** 2), 1.0, 0.0, "(t² − l_c)/t²")
 
 
-@misprint(
-    "wen2023/equation-15/tail-",
-    printed="(f − y)² 1(|f − y| ≥ c) ≤ 2f² 1(|f| ≥ c) + 2y² 1(|y| ≥ c).",
-    corrected="(f − y)² 1(|f − y| ≥ c) ≤ 4f² 1(|f| ≥ c/2) + 4y² 1(|y| ≥ c/2).",
+@claim(
+    "wen2023/equation-15/tail-as-printed",
+    "(f − y)² 1(|f − y| ≥ c) ≤ 2f² 1(|f| ≥ c) + 2y² 1(|y| ≥ c).",
     source="Theorem A.1, proof, the display after (15)",
-    evidence="proof",
-    refuted_with="certificate",
+    evidence="certificate",
+    reading="as printed",
 )
-def truncated_tail(as_printed: bool, four=4.0) -> Verdict:
+def truncated_tail_as_printed() -> Verdict:
+    """With f = 0.6c, y = −0.6c the right side is 0."""
+    note = "c = 1, f = 0.6, y = −0.6: the left side against the right"
+    return at_most(*_tail_sides(0.6, -0.6, 1.0, 2.0), 0.0, note)
+
+
+@universal(
+    "wen2023/equation-15/tail-corrected",
+    "(f − y)² 1(|f − y| ≥ c) ≤ 4f² 1(|f| ≥ c/2) + 4y² 1(|y| ≥ c/2).",
+    source="Theorem A.1, proof, the display after (15)",
+    refuted_by="two reals f/c and y/c with a larger left side",
+    largest=1.0,
+    attained=True,
+    tolerance=1e-6,
+    evidence="proof",
+    reading="as corrected",
+)
+def truncated_tail_corrected(four=4.0) -> Plan:
     """Proof: if |f − y| ≥ c, the larger of |f| and |y|, say |f|, is at least c/2, and
     (f − y)² ≤ 4f².
 
-    With f = 0.6c, y = −0.6c the printed right side is 0. The factor 4 is approached by
-    f = c/2 + a, y = a − c/2 as a → 0, where only f counts. The theorem's Õ(d/n) stays, at c/2.
+    The factor 4 is approached by f = c/2 + 2a, y = a − c/2 as a → 0, where only f counts. The
+    theorem's Õ(d/n) stays, at c/2.
     """
-    if as_printed:
-        note = "c = 1, f = 0.6, y = −0.6: the left side against the right"
-        return at_most(*_tail_sides(0.6, -0.6, 1.0, 2.0), 0.0, note)
-    a = 1e-8
-    f, y = np.meshgrid(np.linspace(-2, 2, 129), np.linspace(-2, 2, 129))
-    left, right = _tail_sides(np.append(f, 0.5 + a), np.append(y, a - 0.5), 0.5, four)
-    note = "c = 1: largest ratio of the sides, on a grid and where 4 is approached"
-    return equal((left[left > 0] / right[left > 0]).max(), 1.0, 1e-6, note)
+
+    def ratio(z: np.ndarray) -> float:
+        left, right = _tail_sides(*z, 0.5, four)
+        return float(left / right) if left > 0 else np.nan
+
+    yield Family("f/c, y/c", 2, ratio, (np.array([0.5 + 2e-8, 1e-8 - 0.5]),))
 
 
 def _tail_sides(f, y, share: float, factor: float) -> tuple[np.ndarray, np.ndarray]:
     """(f − y)² 1(|f − y| ≥ 1), and factor (f² 1(|f| ≥ share) + y² 1(|y| ≥ share))."""
     counted = [factor * t**2 * (np.abs(t) >= share) for t in (f, y)]
-    return (f - y) ** 2 * (np.abs(f - y) >= 1 - 1e-12), counted[0] + counted[1]
+    return (f - y) ** 2 * (np.abs(f - y) >= 1), counted[0] + counted[1]
 
 
 @claim(

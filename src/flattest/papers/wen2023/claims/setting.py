@@ -23,7 +23,7 @@ def losses(model: ft.MLP, params: Params, data: ft.Dataset, steps: np.ndarray) -
         return ((f - data.y) ** 2).mean()
 
     theta, unflatten = ravel_pytree(params)
-    return np.asarray(jax.vmap(L)(steps))
+    return np.asarray(jax.jit(jax.vmap(L))(steps))
 
 
 def mean_increment(model: ft.MLP, params: Params, data: ft.Dataset, sigma: float) -> float:

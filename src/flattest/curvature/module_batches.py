@@ -1,0 +1,149 @@
+"""What a module is run on: batches of inputs, as loaders give them, and of targets.
+
+Inputs are a tensor, or several in a tuple or a dict, each with a row per sample. They stay in the
+type they were given in; what is run is made float64 piece by piece.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.utils._pytree import tree_leaves, tree_map
+
+from flattest.errors import FlattestError
+from flattest.problem.data import Dataset
+
+Forward = Callable[[nn.Module, Any], Any]
+TARGETS = ("labels", "label", "targets", "target", "y")
+_FIRST = "forward=lambda module, x: module(x)[0]"
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Inputs, a tree of tensors, and targets, with as many rows each."""
+
+    x: Any
+    y: torch.Tensor
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def rows(self, start: int, stop: int) -> "Batch":
+        return Batch(tree_map(lambda t: t[start:stop], self.x), self.y[start:stop])
+
+    def split(self, rows: int) -> Iterator["Batch"]:
+        for start in range(0, len(self), rows):
+            yield self.rows(start, start + rows)
+
+    def on(self, device: torch.device) -> "Batch":
+        """In float64 on a device."""
+        return Batch(*tree_map(lambda t: _double(t).to(device), (self.x, self.y)))
+
+    def copy(self) -> "Batch":
+        return Batch(*tree_map(torch.clone, (self.x, self.y)))
+
+
+def _double(t: torch.Tensor) -> torch.Tensor:
+    return t.double() if t.is_floating_point() else t
+
+
+def batches_of(data: Any) -> list[Batch]:
+    """Batches of a Dataset, of one batch, or of a loader; none is empty."""
+    if isinstance(data, Dataset):
+        return [_batch((data.x, data.y))]
+    if not isinstance(data, Iterable):
+        raise FlattestError(
+            "Data are a pair of arrays (inputs and targets) or a loader of such pairs, "
+            f"not {type(data).__name__}."
+        )
+    given = [data] if _is_batch(data) else list(data)
+    if not (filled := [batch for batch in map(_batch, given) if len(batch)]):
+        raise FlattestError("The data are empty: they need at least one sample.")
+    return filled
+
+
+def _is_array(part: Any) -> bool:
+    return hasattr(part, "shape") and np.ndim(part) > 0
+
+
+def _is_batch(data: Any) -> bool:
+    """A dict, or inputs and an array of targets."""
+    if isinstance(data, Mapping):
+        return True
+    if not isinstance(data, list | tuple) or len(data) < 2 or not _is_array(data[-1]):
+        return False
+    several = isinstance(data[0], Mapping | tuple) and len(data) == 2
+    return several or all(map(_is_array, data))
+
+
+def _batch(given: Any) -> Batch:
+    if not _is_batch(given):
+        raise FlattestError(
+            "Every batch must be a pair of arrays: inputs and targets (or a dict with its targets "
+            "under 'labels')."
+        )
+    x, y = _parted(given)
+    leaves = tree_leaves(x := tree_map(_tensor, x))
+    for part in leaves:
+        if len(part) != len(y):
+            shapes = f"Inputs {tuple(part.shape)} and targets {tuple(y.shape)}"
+            raise FlattestError(f"{shapes} must have as many rows each.")
+        if part.is_floating_point() and not finite(part):
+            raise FlattestError("The inputs contain NaN or infinite values; remove those samples.")
+    y = _tensor(y)
+    if not finite(y):
+        raise FlattestError("The loss is not a finite number: the targets contain NaN or infinity.")
+    return Batch(x, y)
+
+
+def _parted(given: Any) -> tuple[Any, Any]:
+    """Inputs and targets."""
+    if not isinstance(given, Mapping):
+        *inputs, y = given
+        x = inputs[0] if len(inputs) == 1 else tuple(inputs)
+        return (dict(x) if isinstance(x, Mapping) else x), y
+    found = [name for name in TARGETS if name in given]
+    if len(found) != 1:
+        raise FlattestError(
+            "A batch that is a dict needs its targets under 'labels'; these have "
+            f"{', '.join(map(str, given))}."
+        )
+    return {name: part for name, part in given.items() if name != found[0]}, given[found[0]]
+
+
+def _tensor(t: Any) -> torch.Tensor:
+    return t.detach() if isinstance(t, torch.Tensor) else torch.tensor(np.asarray(t))
+
+
+def called(module: nn.Module, x: Any) -> Any:
+    """The module on a tensor, on the arguments of a tuple or on those of a dict, by name."""
+    if isinstance(x, dict):
+        return module(**x)
+    return module(*x) if isinstance(x, tuple) else module(x)
+
+
+def outputs_of(forward: Forward, module: nn.Module, x: Any) -> torch.Tensor:
+    """One tensor with a row per sample. Of outputs with `logits` (Hugging Face) these are taken; a
+    batch of one whose axis was squeezed away gets it back."""
+    f = forward(module, x)
+    f = getattr(f, "logits", f)
+    rows = len(tree_leaves(x)[0])
+    if not isinstance(f, torch.Tensor):
+        raise FlattestError(
+            f"The module returns {type(f).__name__}, not a tensor; say which of its parts are the "
+            f"outputs, for example {_FIRST}."
+        )
+    if rows == 1 and (f.dim() == 0 or len(f) != 1):
+        f = f[None]
+    if f.dim() == 0 or len(f) != rows:
+        raise FlattestError("The module must return one tensor with a row for each sample.")
+    return f
+
+
+def finite(values: torch.Tensor) -> bool:
+    """No entry is NaN or infinite. A finite sum proves it; an infinite one may have overflowed."""
+    return math.isfinite(values.detach().sum().item()) or bool(torch.isfinite(values).all())

@@ -1,0 +1,97 @@
+"""How a module is run so that its Hessian is right: in float64 throughout, by operations that can
+be differentiated twice, without compiled or fused code in their place."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.overrides import TorchFunctionMode
+
+_DOUBLE = {
+    **dict.fromkeys((torch.float32, torch.float16, torch.bfloat16), torch.float64),
+    **dict.fromkeys((torch.complex64, torch.complex32), torch.complex128),
+}
+
+
+@contextmanager
+def exactly() -> Iterator[None]:
+    """Inside, tensors that are made are float64, casts to fewer digits do nothing, attention is
+    computed by products and softmax, and `torch.compile` has no effect."""
+    digits, fast = torch.get_default_dtype(), torch.backends.mha.get_fastpath_enabled()
+    torch.set_default_dtype(torch.float64)
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with ExitStack() as stack:
+            # Nothing can have been compiled where that module was never imported; it takes long.
+            if "torch._dynamo" in sys.modules and hasattr(torch.compiler, "set_stance"):
+                stack.enter_context(torch.compiler.set_stance("force_eager"))
+            stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+            stack.enter_context(_Exact())
+            stack.enter_context(torch.random.fork_rng(devices=[]))
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
+        torch.set_default_dtype(digits)
+
+
+class _Exact(TorchFunctionMode):
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if func is not torch.Tensor.view:  # There a type says how to read the same bits.
+            args = tuple(_in_double(a) for a in args)
+            kwargs = {name: _in_double(a) for name, a in kwargs.items()}
+        return REPLACED.get(func, func)(*args, **kwargs)
+
+
+def _in_double(value: Any) -> Any:
+    return _DOUBLE.get(value, value) if isinstance(value, torch.dtype) else value
+
+
+def _weight_norm(v: torch.Tensor, g: torch.Tensor, dim: int = 0) -> torch.Tensor:
+    """g v / ‖v‖, whose fused form in PyTorch has a wrong second derivative."""
+    return v * (g / torch.norm_except_dim(v, 2, dim))
+
+
+def _hardsigmoid(x: torch.Tensor, inplace: bool = False) -> torch.Tensor:
+    return torch.clamp(x / 6 + 0.5, 0, 1)
+
+
+def _multi_margin(
+    f, y, p=1, margin=1.0, weight=None, size_average=None, reduce=None, reduction="mean"
+):
+    """(1/C) Σ_{c ≠ y} w_y max(0, margin − f_y + f_c)^p per sample."""
+    rows = f if f.dim() == 2 else f[None]
+    y = y.reshape(-1, 1)
+    gaps = (margin - rows.gather(1, y) + rows).clamp(min=0) ** p
+    gaps = gaps.scatter(1, y, 0.0).sum(1) / rows.shape[1]
+    return _reduced(gaps if weight is None else gaps * weight[y[:, 0]], reduction)
+
+
+def _multilabel_margin(f, y, size_average=None, reduce=None, reduction="mean"):
+    """(1/C) Σ_{j a label, c none} max(0, 1 − f_j + f_c) per sample; a row's labels end at a −1."""
+    f, y = (t if t.dim() == 2 else t[None] for t in (f, y))
+    listed = (y >= 0).long().cumprod(1).bool()
+    is_label = torch.zeros_like(f).scatter_add(1, y.clamp(min=0), listed.to(f.dtype)) > 0
+    gaps = (1 - f[:, :, None] + f[:, None, :]).clamp(min=0)
+    pairs = is_label[:, :, None] & ~is_label[:, None, :]
+    return _reduced((gaps * pairs).sum((1, 2)) / f.shape[1], reduction)
+
+
+def _reduced(values: torch.Tensor, reduction: str) -> torch.Tensor:
+    return {"mean": values.mean, "sum": values.sum, "none": lambda: values}[reduction]()
+
+
+# Operations that PyTorch cannot differentiate twice, or does so wrongly, by others that it can.
+REPLACED: dict[Callable, Callable] = {
+    torch.Tensor.float: torch.Tensor.double,
+    torch.Tensor.half: torch.Tensor.double,
+    torch.Tensor.bfloat16: torch.Tensor.double,
+    torch._weight_norm: _weight_norm,
+    F.hardsigmoid: _hardsigmoid,
+    F.multi_margin_loss: _multi_margin,
+    F.multilabel_margin_loss: _multilabel_margin,
+}
