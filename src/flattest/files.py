@@ -1,15 +1,20 @@
 """Files written whole or not at all: bytes, JSON, series (npz) and tensors (safetensors).
 
-Nothing here pickles, so a stranger's run can be opened safely.
+Nothing here pickles, so a stranger's run can be opened safely. Sealed JSON and tensors carry a
+digest of what they say, which is verified when they are read: bytes that rot are noticed. It is no
+signature: who can write a file can also write its digest.
 """
 
+import contextlib
 import csv
 import errno
+import hashlib
 import io
 import os
 import stat
+import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -28,6 +33,9 @@ class StoreError(FlattestError):
 Arrays = dict[str, np.ndarray]
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+STALE_DRAFT = 600.0  # seconds after which nobody is still writing a temporary file
+SEAL = "seal"
+NOT_JSON = (OSError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError)
 
 
 def write_bytes(path: Path, data: bytes) -> None:
@@ -53,6 +61,14 @@ def write_bytes(path: Path, data: bytes) -> None:
         raise unwritable(path, error) from error
 
 
+def remove_stale_drafts(folder: Path, pattern: str = "**/.*.tmp*") -> None:
+    """Remove the temporary files that killed processes and full disks left."""
+    for draft in folder.glob(pattern):
+        with contextlib.suppress(OSError):
+            if time.time() - draft.stat().st_mtime > STALE_DRAFT:
+                draft.unlink()
+
+
 def sync_folder(folder: Path) -> None:
     handle = os.open(folder, os.O_RDONLY)
     try:
@@ -73,22 +89,50 @@ def write_json(path: Path, value: Any) -> None:
     write_bytes(path, msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n")
 
 
-def write_series(path: Path, series: Mapping[str, Any]) -> None:
-    """Named float64 arrays as npz."""
+def write_sealed(path: Path, value: Any) -> None:
+    """JSON of an object, with a digest of it among its fields."""
+    plain = msgspec.json.decode(msgspec.json.encode(value))
+    plain.pop(SEAL, None)
+    write_json(path, plain | {SEAL: _seal_of_json(plain)})
+
+
+def _seal_of_json(plain: dict[str, Any]) -> str:
+    return digest(msgspec.json.encode(plain, order="sorted"))
+
+
+def digest(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
+def write_series(path: Path, series: Mapping[str, Any]) -> str:
+    """Named float64 arrays as npz; returns the digest of the file."""
     buffer = io.BytesIO()
     np.savez(buffer, allow_pickle=False, **{k: float64(k, v) for k, v in series.items()})
     write_bytes(path, buffer.getvalue())
+    return digest(buffer.getvalue())
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Any], **metadata: str) -> None:
-    """Named arrays of any dtype as safetensors, with strings of metadata."""
-    write_bytes(path, tensor_bytes(tensors, **metadata))
+def write_tensors(path: Path, tensors: Mapping[str, Any], **metadata: str) -> str:
+    """Named arrays of any dtype as safetensors, with strings of metadata; returns the digest of
+    the file."""
+    data = tensor_bytes(tensors, **metadata)
+    write_bytes(path, data)
+    return digest(data)
 
 
 def tensor_bytes(tensors: Mapping[str, Any], **metadata: str) -> bytes:
-    """What `write_tensors` writes."""
+    """What `write_tensors` writes, sealed."""
     arrays = {name: np.array(value, order="C") for name, value in tensors.items()}
-    return save_safetensors(arrays, metadata=metadata or None)
+    return save_safetensors(arrays, metadata | {SEAL: _seal_of_tensors(arrays, metadata)})
+
+
+def _seal_of_tensors(arrays: Arrays, metadata: Mapping[str, str]) -> str:
+    """Of names, types, shapes and numbers: the file's own order of them is not fixed."""
+    found = hashlib.blake2b(msgspec.json.encode(metadata, order="sorted"), digest_size=16)
+    for name, array in sorted(arrays.items()):
+        found.update(f"{name!r} {array.dtype.str} {array.shape}".encode())
+        found.update(np.ascontiguousarray(array).data)
+    return found.hexdigest()
 
 
 def float64(name: str, value: Any) -> np.ndarray:
@@ -120,13 +164,33 @@ def opened(path: Path) -> BinaryIO:
 def read_json(path: Path, type: Any = Any) -> Any:
     try:
         return msgspec.json.decode(read_bytes(path), type=type)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+    except NOT_JSON as error:
         raise unreadable(path, error) from error
 
 
-def read_series(path: Path) -> Arrays:
+def read_sealed(path: Path, type: Any) -> Any:
+    """What `write_sealed` wrote; a file that has no seal is older than seals."""
     try:
-        return _npz(path)[0]
+        data = read_bytes(path)
+        found, plain = msgspec.json.decode(data, type=type), msgspec.json.decode(data)
+        _require_equal(plain.pop(SEAL, None), lambda: _seal_of_json(plain))
+    except NOT_JSON as error:
+        raise unreadable(path, error) from error
+    return found
+
+
+def _require_equal(stated: str | None, found: Callable[[], str]) -> None:
+    """Refuse what is not what was written, where it says what that was."""
+    if stated is not None and stated != found():
+        raise ValueError("its digest does not match")
+
+
+def read_series(path: Path, stated: str | None = None) -> Arrays:
+    """What `write_series` wrote, held against the digest it returned."""
+    try:
+        data = read_bytes(path)
+        _require_equal(stated, lambda: digest(data))
+        return _npz(io.BytesIO(data))[0]
     except Exception as error:
         raise unreadable(path, error) from error
 
@@ -135,7 +199,8 @@ def read_arrays(path: Path | str, *names: str) -> Arrays:
     """The arrays of a user's .npz, all or those named; pickled contents are refused."""
     present(path)
     try:
-        found, held = _npz(Path(path), *names)
+        with Path(path).open("rb") as file:
+            found, held = _npz(file, *names)
     except Exception as error:
         raise FlattestError(
             f"{path} cannot be read as an .npz of arrays; it is damaged, pickled or something else."
@@ -179,13 +244,12 @@ def _parquet(path: Path) -> Arrays:
     return {name: table[name].to_numpy().astype(np.float64) for name in table.column_names}
 
 
-def _npz(path: Path, *names: str) -> tuple[Arrays, list[str]]:
+def _npz(file: BinaryIO, *names: str) -> tuple[Arrays, list[str]]:
     """Its arrays, all or those named that it has, and the names of all it has.
 
     NumPy raises many kinds of errors for a file that is damaged or something else.
     """
-    # Opened here, because NumPy leaves a broken file open.
-    with opened(path) as file, np.load(file, allow_pickle=False) as archive:
+    with np.load(file, allow_pickle=False) as archive:
         held = archive.files
         return {name: archive[name] for name in names or held if name in held}, held
 
@@ -198,11 +262,13 @@ def present(path: Path | str) -> None:
         raise FlattestError(f"There is no file {path}.")
 
 
-def read_tensors(path: Path) -> tuple[Arrays, dict[str, str]]:
-    """The arrays that `write_tensors` wrote, and the metadata."""
+def read_tensors(path: Path, stated: str | None = None) -> tuple[Arrays, dict[str, str]]:
+    """The arrays that `write_tensors` wrote, and the metadata, held against the digest it gave."""
     try:
-        return tensors_of(read_bytes(path))
-    except (OSError, SafetensorError) as error:
+        data = read_bytes(path)
+        _require_equal(stated, lambda: digest(data))
+        return tensors_of(data)
+    except (OSError, ValueError, SafetensorError) as error:
         raise unreadable(path, error) from error
 
 
@@ -213,7 +279,9 @@ def tensors_of(data: bytes) -> tuple[Arrays, dict[str, str]]:
     except KeyError as error:
         raise SafetensorError(f"NumPy has no type {error}") from None
     header = msgspec.json.decode(data[8 : 8 + int.from_bytes(data[:8], "little")])
-    return {name: found[name] for name in sorted(found)}, header.get("__metadata__", {})
+    metadata = header.get("__metadata__", {})
+    _require_equal(metadata.pop(SEAL, None), lambda: _seal_of_tensors(found, metadata))
+    return {name: found[name] for name in sorted(found)}, metadata
 
 
 def check_size(path: Path, size: int) -> None:
@@ -231,4 +299,9 @@ def unreadable(path: Path, error: Exception) -> FlattestError:
     if isinstance(error, PermissionError):
         return StoreError(f"Cannot read {path}: {error.strerror}; ask its owner for access.")
     reason = "it is missing" if isinstance(error, FileNotFoundError) else f"it is damaged ({error})"
-    return FlattestError(f"Cannot read {path.parent.name}/{path.name}: {reason}.")
+    return FlattestError(f"Cannot read {as_text(Path(path.parent.name, path.name))}: {reason}.")
+
+
+def as_text(path: Path | str) -> str:
+    """A path that can be printed: a name on disk need not be text."""
+    return os.fsencode(path).decode(errors="replace")

@@ -19,6 +19,7 @@ from flattest.experiments.expectations import (
     FallsTo,
     FirstColumnsDominate,
     LeastBy,
+    MeanAtLeast,
     PowerLaw,
     RankCorrelation,
     RatioAtLeast,
@@ -63,6 +64,11 @@ CASES = {
         AtLeastInEverySeed(series="certified", value=1, at="min"),
         result(certified=[1, 1]),
         result(certified=[1, 0]),
+    ),
+    "mean at least": (
+        MeanAtLeast(series="proven", value=1),
+        result(proven=[0, 1]),
+        result(proven=[1, 0]),
     ),
     "at most in every seed": (
         AtMostInEverySeed(series="test_error", value=0.01, at="tail"),
@@ -180,6 +186,7 @@ def test_one_seed_of_ten_breaks_what_must_hold_in_every_seed():
     assert not expectation.verdict(seeds("certified", *[1] * 9, 0)).holds
     assert not expectation.verdict(seeds("certified", *[1] * 9, np.nan)).holds
     assert AtLeast(series="certified", value=1).verdict(seeds("certified", *[1] * 9, 0)).holds
+    assert MeanAtLeast(series="certified", value=0.9).verdict(seeds("certified", *[1] * 9, 0)).holds
     error = AtMostInEverySeed(series="error", value=0.01)
     assert error.verdict(seeds("error", *[0.01] * 10)).holds
     assert not error.verdict(seeds("error", *[0.01] * 9, 0.011)).holds
@@ -231,7 +238,9 @@ def test_what_cannot_be_judged_is_refused():
 
 
 def test_a_missing_series_and_an_unknown_place_are_refused_with_the_valid_ones():
-    with pytest.raises(FlattestError, match=r"Unknown series 'eror' \(did you mean 'error'\?\); valid are: error"):
+    with pytest.raises(
+        FlattestError, match=r"Unknown series 'eror' \(did you mean 'error'\?\); valid are: error"
+    ):
         AtMost(series="eror", value=1).verdict(seeds("error", 0))
     with pytest.raises(FlattestError, match="'last'.*end"):
         AtMost(series="error", value=1, at="last")

@@ -287,7 +287,10 @@ def test_a_construction_that_misses_the_bound_is_exit_code_1(capsys):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["construct", "memoriser", "-o", "x"], "Unknown construction 'memoriser' (did you mean 'memorizer'?)"),
+        (
+            ["construct", "memoriser", "-o", "x"],
+            "Unknown construction 'memoriser' (did you mean 'memorizer'?)",
+        ),
         (["construct", "memorizer", "--s", "2", "-o", "x"], "memorizer has no option --s"),
         (["construct", "head-generalizer", "-o", "x"], "needs --s"),
         (["construct", "memorizer", "--distribution", "cube", "-o", "x"], "Unknown distribution"),

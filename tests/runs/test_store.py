@@ -1,5 +1,6 @@
 """The store: runs are whole or absent, keyed by what they compute, and shared by processes."""
 
+import contextlib
 import errno
 import multiprocessing
 import os
@@ -17,20 +18,23 @@ from hypothesis import given, settings, strategies as st
 from hypothesis.extra import numpy as hnp
 
 from flattest import files, machine
+from flattest.cli._dispatch import main
+from flattest.cli._options import print_json
 from flattest.errors import FlattestError
 from flattest.files import (
     StoreError,
     read_series,
     read_tensors,
     write_bytes,
-    write_json,
+    write_sealed,
     write_series,
     write_tensors,
 )
 from flattest.problem.networks import load_params
-from flattest.runs import index
+from flattest.runs import folder, index
 from flattest.runs.folder import read_record
 from flattest.runs.lease import LeaseLost
+from flattest.runs.provenance import provenance
 from flattest.runs.store import Store
 from flattest.training.checkpoint import Checkpoints
 from flattest.training.keys import run_key
@@ -234,7 +238,7 @@ def truncate(path):
 
 
 def newer(path):
-    write_json(path, msgspec.json.decode(path.read_bytes()) | {"schema": 99})
+    write_sealed(path, msgspec.json.decode(path.read_bytes()) | {"schema": 99})
 
 
 BREAKS = {
@@ -288,6 +292,178 @@ def test_damage_anywhere_in_series_is_said_in_a_sentence_or_changes_no_number(tm
                 np.testing.assert_array_equal(found[name], values)
     assert len(noticed) > len(places) / 2
     assert all("series.npz: it is damaged" in sentence for sentence in noticed)
+
+
+KEPT = ("spec.json", "record.json", "series.npz", "params.safetensors", "checkpoints/5.safetensors")
+
+
+def everything(store, key):
+    """All that a run says."""
+    run = store.run(key).verified()
+    if run.status == "broken":
+        raise FlattestError(run.sentence)
+    values = {name: value.tolist() for name, value in (run.series() | run.params()).items()}
+    kept = [checkpoint.params()["W1"].tolist() for checkpoint in run.checkpoints()]
+    return run, run.task(), run.notes(), run.provenance(), values, kept
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_a_bit_that_flips_in_anything_a_run_keeps_is_said_or_changes_nothing(store, name):
+    key = store.add(Spec(), 0, "paper/fig1")
+    with store.lease(key) as lease:
+        write_tensors(lease.checkpoints / "5.safetensors", {"W1": np.arange(4.0)})
+        lease.finish(Run(series={"epoch": np.arange(9)}, params={"W1": np.eye(3)}, backend="jax"))
+    path, before, said = store.folder(key) / name, everything(store, key), []
+    whole, rng = path.read_bytes(), np.random.default_rng(0)
+    for bit in rng.integers(8 * len(whole), size=60):
+        rotten = bytearray(whole)
+        rotten[bit // 8] ^= 1 << (bit % 8)
+        path.write_bytes(rotten)
+        try:
+            found = everything(store, key)
+        except FlattestError as error:
+            said.append(str(error))
+        else:
+            assert found == before
+    assert len(said) > 30
+    assert all(name.rpartition("/")[2] in sentence for sentence in said)
+
+
+def test_a_check_finds_what_has_rotted_in_place_and_says_what_to_do(store, capsys):
+    """The disk changes a byte, and neither the size nor the time of the file."""
+    sound, rotten = finished(store), finished(store, seed=1)
+    path = store.folder(rotten) / "params.safetensors"
+    at, data = path.stat(), bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    os.utime(path, ns=(at.st_atime_ns, at.st_mtime_ns))
+    assert [run.status for run in store.runs()] == ["finished", "finished"]
+    assert [run.status for run in store.check()] == ["finished", "broken"]
+    assert main(["status", "--check", "--store", str(store.root)]) == 1
+    out = capsys.readouterr().out
+    assert "its digest does not match" in out
+    assert "1 of 2 runs are broken; `flattest run` with their experiments" in out
+    (store.folder(rotten) / "params.safetensors").write_bytes(
+        (store.folder(sound) / "params.safetensors").read_bytes()
+    )
+    assert main(["status", "--check", "--store", str(store.root)]) == 0
+    assert "All 2 runs are as they were written." in capsys.readouterr().out
+
+
+def test_a_listing_does_not_read_runs_that_are_as_it_saw_them(store, monkeypatch):
+    key = finished(store)
+    before = store.runs()
+    reads = []
+    monkeypatch.setattr(folder, "read_sealed", lambda *a: reads.append(a))
+    assert store.runs() == before
+    assert reads == []
+    os.utime(store.folder(key) / "record.json")
+    with pytest.raises(AttributeError):
+        store.runs()
+    assert len(reads) == 1
+
+
+def test_the_last_sharpness_and_test_error_are_listed_also_of_runs_that_did_not_note_them(store):
+    key = finished(store, series={"sharpness": [3.0, 2.5], "test_error": [0.5, np.nan]})
+    assert (store.run(key).sharpness, store.run(key).test_error) == (2.5, None)
+    path = store.folder(key) / "record.json"
+    record = msgspec.json.decode(path.read_bytes())
+    write_sealed(path, {k: v for k, v in record.items() if k != "sharpness"})
+    assert store.runs()[0].sharpness == 2.5
+
+
+def test_very_many_runs_are_listed_in_plain_text_with_the_same_words(store, capsys, monkeypatch):
+    finished(store, label="paper/[fig1]")
+    for many in (1, 0):
+        monkeypatch.setattr("flattest.cli.status.MANY", many)
+        assert main(["status", "--store", str(store.root)]) == 0
+    out = capsys.readouterr().out
+    first, second = out.split("Next:")[:2]
+    assert "paper/[fig1]" in first
+    assert first.split() == second.split("KEY` tells all of a run.")[1].split()
+
+
+HOSTILE = {
+    "a huge seed": ("spec.json", {"seed": 2**64 - 1}),
+    "a huge step": ("record.json", {"step": 2**63}),
+    "text for a number": ("record.json", {"seconds": "long"}),
+    "a number for text": ("spec.json", {"label": 7}),
+    "another run": ("spec.json", {"key": "0" * 20}),
+    "no object": ("record.json", None),
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_one_hostile_run_is_one_broken_row(store, what, tmp_path, capsys):
+    name, changes = HOSTILE[what]
+    keys = [finished(store, seed) for seed in range(2)]
+    path = store.folder(keys[0]) / name
+    if changes is None:
+        path.write_text("[1]")
+    else:
+        write_sealed(path, msgspec.json.decode(path.read_bytes()) | changes)
+    for _ in range(2):
+        status = {run.key: run.status for run in Store.open(store.root).runs()}
+        assert status == {keys[0]: "broken", keys[1]: "finished"}
+        for file in store.root.glob("index.sqlite*"):
+            file.unlink()
+    assert main(["status", "paper/fig1", "--store", str(store.root)]) == 0
+    assert main(["report", "--store", str(store.root), "--page", str(tmp_path / "p.html")]) == 0
+
+
+@pytest.mark.parametrize(
+    "change", ["seed = 'x'", "step = -1", "label = x'ff00'", "progress = 'half'"]
+)
+def test_a_row_of_the_index_that_cannot_be_one_is_made_anew_from_its_folder(store, change):
+    key = finished(store)
+    before = store.run(key)
+    with store.index.connection() as db:
+        db.execute(f"UPDATE runs SET {change}")
+    assert Store.open(store.root).run(key) == msgspec.structs.replace(before, host=None)
+
+
+def test_a_row_of_the_index_that_says_otherwise_than_its_files_is_not_believed(store):
+    key = finished(store)
+    before = store.run(key)
+    with store.index.connection() as db:
+        db.execute("UPDATE runs SET label = 'paper/fig2', seed = 8, seconds = 1e9")
+    assert store.run(key) == before
+
+
+def test_a_folder_whose_name_is_no_text_is_a_broken_row(store):
+    folder = store.root / "runs" / os.fsdecode(b"\xff\xfe")
+    folder.mkdir()
+    (folder / "spec.json").write_bytes((store.folder(finished(store)) / "spec.json").read_bytes())
+    runs = Store.open(store.root).runs()
+    assert sorted(run.status for run in runs) == ["broken", "finished"]
+    print_json(runs)
+
+
+def test_a_seed_that_the_index_cannot_hold_is_refused(store):
+    with pytest.raises(FlattestError, match="seeds below 2\\^63"):
+        store.add(Spec(), 2**63, "paper/fig1")
+
+
+def test_the_provenance_of_every_stretch_is_kept(store, monkeypatch):
+    key = store.add(Spec(), 0, "paper/fig1")
+    here = provenance()
+    elsewhere = msgspec.structs.replace(here, machine="another")
+
+    def stretch(made, step):
+        monkeypatch.setattr("flattest.runs.lease.provenance", lambda: made)
+        with store.lease(key) as lease:
+            lease.progress(0.5, step, {})
+            raise KeyboardInterrupt
+
+    for made, step in ((here, 10), (here, 20), (elsewhere, 30)):
+        with pytest.raises(KeyboardInterrupt):
+            stretch(made, step)
+    monkeypatch.setattr("flattest.runs.lease.provenance", lambda: here)
+    with store.lease(key) as lease:
+        lease.finish(Run(series={}, step=40))
+    run = store.run(key)
+    assert run.provenance() == here
+    assert [(s.until, s.provenance) for s in run.stretches()] == [(20, here), (30, elsewhere)]
 
 
 def test_a_run_whose_results_are_broken_is_given_again_from_the_start(store):
@@ -450,22 +626,51 @@ def test_a_store_on_a_read_only_disk_can_be_read(store, monkeypatch):
 
 
 def test_a_full_disk_ends_with_a_sentence_and_the_run_is_not_done(store):
-    """The limit on file sizes makes the kernel refuse the write, as a full disk does."""
     key = store.add(Spec(), 0, "paper/fig1")
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
 
     def fill():
-        with store.lease(key) as lease:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, limits[1]))
-            try:
-                lease.finish(Run(series={"epoch": np.zeros(100_000)}))
-            finally:
-                resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        with store.lease(key) as lease, files_at_most(200_000):
+            lease.finish(Run(series={"epoch": np.zeros(100_000)}))
 
     with pytest.raises(FlattestError, match="Cannot write"):
         fill()
     assert store.run(key).status == "failed"
     assert not list(store.folder(key).glob("**/*.tmp"))
+
+
+@contextlib.contextmanager
+def files_at_most(size):
+    """The kernel refuses to write beyond `size`, as it does on a full disk."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+@pytest.mark.parametrize("size", [0, 100, 1_000, 4_095, 4_096, 6_000, 8_192, 10_000, 12_288])
+def test_a_disk_that_is_full_when_the_index_is_made_leaves_none_or_a_sound_one(tmp_path, size):
+    with files_at_most(size), contextlib.suppress(StoreError):
+        Store.create(tmp_path / "store")
+    left = set(os.listdir(tmp_path / "store"))
+    assert left <= {"runs", "index.sqlite", "index.sqlite-wal", "index.sqlite-shm"}
+    assert finished(Store.create(tmp_path / "store"))
+
+
+def test_temporary_files_of_the_dead_are_removed_and_those_of_the_living_are_not(store):
+    key = store.add(Spec(), 0, "paper/fig1")
+    old, new = (store.folder(key) / f".series.npz.{name}.tmp" for name in ("old", "new"))
+    old.touch()
+    new.touch()
+    os.utime(old, (0, 0))
+    left_by_an_index = store.root / ".index.sqlite.x.tmp-wal"
+    left_by_an_index.touch()
+    os.utime(left_by_an_index, (0, 0))
+    with store.lease(key) as lease:
+        lease.finish(Run(series={}))
+    Store.create(store.root)
+    assert (old.exists(), new.exists(), left_by_an_index.exists()) == (False, True, False)
 
 
 # Many processes

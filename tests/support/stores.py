@@ -8,6 +8,7 @@ import numpy as np
 import flattest as ft
 from flattest.experiments.registry import experiment
 from flattest.experiments.training import Training
+from flattest.files import write_sealed
 from flattest.lab.setup import experiments_of
 from flattest.lab.sweep import axis, cells
 from flattest.problem.distributions import Xor
@@ -69,7 +70,7 @@ def hostile(store):
 
     def newer(folder):
         path = folder / "spec.json"
-        path.write_text(json.dumps(json.loads(path.read_text()) | {"schema": 99}))
+        write_sealed(path, json.loads(path.read_text()) | {"schema": 99})
 
     damage("truncated series", 1, truncate)
     damage("scrambled series", 2, lambda folder: rot(folder / "series.npz"))

@@ -12,9 +12,10 @@ import os
 import sqlite3
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -45,6 +46,9 @@ CREATE TABLE runs (
     heartbeat REAL
 )
 """
+ADDED = {"sharpness": "REAL", "test_error": "REAL", "stamp": "TEXT"}  # since the first index
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]  # what SQLite can hold
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,21 +57,31 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     status: str = "pending"
     sentence: str = ""
     progress: float = 0.0
-    step: int = 0
+    step: Count = 0
     created: float = 0.0
     started: float | None = None
     finished: float | None = None
     seconds: float = 0.0
+    sharpness: float | None = None  # the last that was logged
+    test_error: float | None = None
+
+    @property
+    def standing(self) -> dict[str, Any]:
+        """These fields alone, by name."""
+        return {name: getattr(self, name) for name in Standing.__struct_fields__}
 
 
 class Row(Standing, frozen=True, kw_only=True):
+    """A run, the lease on it, and the stamp of the files that were seen to say the same."""
+
     key: str
     label: str
-    seed: int
+    seed: Count
     owner: str | None = None
     host: str | None = None
     pid: int | None = None
     heartbeat: float | None = None
+    stamp: str | None = None
 
     @property
     def held(self) -> bool:
@@ -107,6 +121,17 @@ class Index:
                 f"The store {path.parent} has schema {schema}, from {age} flattest than this one, "
                 f"which uses schema {SCHEMA}: use that flattest, or another folder with --store."
             )
+        if self.writable:
+            self._bring_up_to_date()
+
+    def _bring_up_to_date(self) -> None:
+        """Add the columns that an earlier index lacks."""
+        with self.connection() as db:
+            has = {column["name"] for column in db.execute("PRAGMA table_info(runs)")}
+            for name in ADDED.keys() - has:
+                # Another process may add it first.
+                with contextlib.suppress(sqlite3.OperationalError):
+                    db.execute(f"ALTER TABLE runs ADD COLUMN {name} {ADDED[name]}")
 
     @classmethod
     def opened(cls, path: Path) -> "Index":
@@ -118,9 +143,14 @@ class Index:
         draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
         try:
             with connection(draft, "mode=rwc") as db:
-                db.execute("PRAGMA journal_mode=WAL")
+                # What is written in WAL mode is brought into the file when it is closed, and an
+                # error then, such as a full disk, is not reported.
+                db.execute("PRAGMA journal_mode=MEMORY")
                 db.execute(TABLE)
                 db.execute(f"PRAGMA user_version={SCHEMA}")
+                db.execute("PRAGMA journal_mode=WAL")
+            with connection(draft, "mode=ro") as db:
+                db.execute("SELECT count(*) FROM runs")
             with locked(path.parent):
                 if not path.exists():
                     # SQLite would replay the log that a deleted index left into the new one.
@@ -130,7 +160,8 @@ class Index:
         except OSError as error:
             raise unwritable(path, error, ANOTHER_STORE) from error
         finally:
-            draft.unlink(missing_ok=True)
+            for file in (draft, *logs(draft)):
+                file.unlink(missing_ok=True)
         return cls(path)
 
     def connection(self) -> contextlib.AbstractContextManager[sqlite3.Connection]:
@@ -141,22 +172,43 @@ class Index:
         return connection(self.path, "mode=rw" if self.writable else "mode=ro&immutable=1")
 
     def rows(self) -> list[Row]:
+        """Every row. One that says what no row can say is dropped: the run folders are the truth,
+        and bring it back."""
         with self.connection() as db:
-            found = db.execute("SELECT * FROM runs ORDER BY label, seed, created")
-            return [msgspec.convert(dict(row), Row) for row in found]
+            found = db.execute("SELECT rowid AS number, * FROM runs ORDER BY label, seed, created")
+            rows, unreadable = [], []
+            for one in found:
+                row = row_from(one)
+                rows.append(row) if row is not None else unreadable.append((one["number"],))
+            if unreadable and self.writable:
+                db.executemany("DELETE FROM runs WHERE rowid = ?", unreadable)
+        return rows
 
     def row(self, key: str) -> Row | None:
         with self.connection() as db:
             return fetch(db, key)
 
-    def add(self, row: Row) -> None:
-        """Insert `row` unless its key is there."""
-        fields = msgspec.structs.asdict(row)
-        names, marks = ", ".join(fields), ", ".join("?" for _ in fields)
+    def add(self, *rows: Row) -> None:
+        """Insert the rows whose keys are not there, all at once."""
+        names = Row.__struct_fields__
+        marks = ", ".join("?" for _ in names)
         with self.connection() as db:
-            db.execute(
-                f"INSERT OR IGNORE INTO runs ({names}) VALUES ({marks})", tuple(fields.values())
+            db.execute("BEGIN IMMEDIATE")
+            db.executemany(
+                f"INSERT OR IGNORE INTO runs ({', '.join(names)}) VALUES ({marks})",
+                [msgspec.structs.astuple(row) for row in rows],
             )
+            db.execute("COMMIT")
+
+    def set(self, rows: Sequence[Row]) -> None:
+        """Bring the rows of runs that nobody has in hand to what their files say, all at once."""
+        names = ("label", "seed", *Standing.__struct_fields__, "stamp")
+        places = ", ".join(f"{name} = ?" for name in names)
+        values = [(*(getattr(row, name) for name in names), row.key) for row in rows]
+        with self.connection() as db:
+            db.execute("BEGIN IMMEDIATE")
+            db.executemany(f"UPDATE runs SET {places} WHERE key = ? AND owner IS NULL", values)
+            db.execute("COMMIT")
 
     def lease(self, key: str, owner: str) -> bool:
         """Take the run for `owner`; False if a live process holds it.
@@ -203,6 +255,7 @@ def connection(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
         db = sqlite3.connect(uri, uri=True, timeout=30, isolation_level=None)
         try:
             db.row_factory = sqlite3.Row
+            db.text_factory = partial(str, encoding="utf-8", errors="replace")
             yield db
         finally:
             db.close()
@@ -236,7 +289,15 @@ def damaged(path: Path, reason: str) -> StoreError:
 
 def fetch(db: sqlite3.Connection, key: str) -> Row | None:
     found = db.execute("SELECT * FROM runs WHERE key = ?", (key,)).fetchone()
-    return None if found is None else msgspec.convert(dict(found), Row)
+    return None if found is None else row_from(found)
+
+
+def row_from(found: sqlite3.Row) -> Row | None:
+    """What SQLite holds as a row, where it can be one: it keeps text where a number belongs."""
+    try:
+        return msgspec.convert(dict(found), Row)
+    except msgspec.ValidationError:
+        return None
 
 
 def update(db: sqlite3.Connection, key: str, holder: str | None, /, **fields: Any) -> bool:

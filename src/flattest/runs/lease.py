@@ -12,8 +12,15 @@ from typing import Any, Self
 from msgspec.structs import replace
 
 from flattest.errors import FlattestError
-from flattest.files import StoreError, write_bytes, write_json, write_series, write_tensors
-from flattest.runs.folder import DONE, read_record
+from flattest.files import (
+    StoreError,
+    remove_stale_drafts,
+    write_bytes,
+    write_sealed,
+    write_series,
+    write_tensors,
+)
+from flattest.runs.folder import DONE, Record, Stretch, last_logged, recorded, stamp
 from flattest.runs.index import Index
 from flattest.runs.provenance import provenance
 from flattest.training.run import Run
@@ -32,7 +39,7 @@ class Lease:
         self.key = folder.name
         self.scratch = folder / "scratch"
         self.checkpoints = folder / "checkpoints"
-        self.record = read_record(folder)
+        self.record = record_or_new(folder)
         self.before, self.began = 0.0, time.time()
         self.lost = False
         self._heartbeat, self._over = heartbeat, threading.Event()
@@ -40,6 +47,7 @@ class Lease:
 
     def __enter__(self) -> Self:
         self.before = self.record.seconds
+        remove_stale_drafts(self.folder)
         self._write(
             status="running",
             sentence="",
@@ -47,6 +55,7 @@ class Lease:
             started=self.record.started or self.began,
             finished=None,
             provenance=provenance(),
+            stretches=self._stretches(),
         )
         self._change(status="running", sentence="", started=self.record.started, finished=None)
         self._pulse.start()
@@ -74,7 +83,12 @@ class Lease:
 
         The time so far counts from now on, also where the run is interrupted and resumed.
         """
-        standing = {"progress": fraction, "step": step, "seconds": self._seconds()}
+        standing = {
+            "progress": fraction,
+            "step": step,
+            "seconds": self._seconds(),
+            **last_logged(series),
+        }
         self._change(**standing)
         write_series(self.folder / "series.npz", series)
         self._write(**standing)
@@ -86,24 +100,37 @@ class Lease:
                 f"A run ends {', '.join(sorted(DONE))} or failed, not {run.status!r}."
             )
         self._change(step=run.step)
-        results = [self.folder / "series.npz"]
-        write_series(results[0], run.series)
+        digests = {"series.npz": write_series(self.folder / "series.npz", run.series)}
         if run.params is not None:
-            results.append(self.folder / "params.safetensors")
-            write_tensors(results[1], run.params)
+            path = self.folder / "params.safetensors"
+            digests[path.name] = write_tensors(path, run.params)
         self._conclude(
             status=run.status,
             sentence=run.sentence,
             progress=1.0,
             step=run.step,
-            files={path.name: path.stat().st_size for path in results},
-            notes=_notes(run),
+            files={name: (self.folder / name).stat().st_size for name in digests},
+            digests=digests,
+            **last_logged(run.series),
+            notes=self.record.notes | _notes(run),
         )
         shutil.rmtree(self.scratch, ignore_errors=True)
 
     def release(self) -> None:
         """Give the lease back, leaving the index as the record says."""
-        self.index.change(self.key, self.owner, **self.record.standing, owner=None, heartbeat=None)
+        row = self.index.row(self.key)
+        if row is not None:
+            row = replace(row, **self.record.standing, stamp=None)
+            mark = stamp(self.folder, row) if row.status in DONE else None
+            given_back = {"owner": None, "heartbeat": None, "stamp": mark}
+            self.index.change(self.key, self.owner, **row.standing, **given_back)
+
+    def _stretches(self) -> tuple[Stretch, ...]:
+        """The stretches before this one: work on the same code and machine is one with the last."""
+        last, before = self.record.provenance, self.record.stretches
+        if last is None or last == provenance():
+            return before
+        return (*before, Stretch(self.record.step, last))
 
     def _seconds(self) -> float:
         """The time of this stretch of work and of the earlier ones, up to their last progress."""
@@ -111,7 +138,7 @@ class Lease:
 
     def _write(self, **changes: Any) -> None:
         self.record = replace(self.record, **changes)
-        write_json(self.folder / "record.json", self.record)
+        write_sealed(self.folder / "record.json", self.record)
 
     def _conclude(self, **changes: Any) -> None:
         self._write(finished=time.time(), seconds=self._seconds(), **changes)
@@ -132,6 +159,16 @@ class Lease:
             with contextlib.suppress(StoreError):
                 if not self._show_life():
                     self.lost = True
+
+
+def record_or_new(folder: Path) -> Record:
+    """The run's record; where it cannot be read a new one, which says so."""
+    try:
+        return recorded(folder) or Record()
+    except StoreError:
+        raise
+    except FlattestError as error:
+        return Record(notes={"record": f"It was begun anew: {error}"})
 
 
 def _notes(run: Run) -> dict[str, str]:

@@ -3,18 +3,18 @@
 import fnmatch
 import math
 from collections.abc import Sequence
-from itertools import chain
 
 import msgspec
 
 from flattest.errors import FlattestError
 from flattest.evidence import Verdict
 from flattest.experiments.expectations import Expectation, Others
-from flattest.experiments.experiment import VARIANTS, Experiment, VariantName
+from flattest.experiments.experiment import VARIANTS, Experiment, Seeds, VariantName
 from flattest.experiments.registry import experiment
 from flattest.runs.folder import StoredRun
 from flattest.runs.questions import asked_for
 from flattest.runs.store import Store
+from flattest.training.keys import run_keys
 from flattest.training.run import Run
 
 
@@ -34,19 +34,17 @@ class Assessment(msgspec.Struct, frozen=True):
     verdicts: tuple[Verdict, ...]
 
 
-def results(
-    e: Experiment, variant: VariantName, store: Store, seeds: int | None = None
-) -> list[Run]:
+def results(e: Experiment, variant: VariantName, store: Store, seeds: Seeds = None) -> list[Run]:
     """What the store has of an experiment: one result for each seed that is done."""
     return [found.run() for found in stored(e, variant, store, seeds) if found.done]
 
 
 def stored(
-    e: Experiment, variant: VariantName, store: Store, seeds: int | None = None
+    e: Experiment, variant: VariantName, store: Store, seeds: Seeds = None
 ) -> list[StoredRun]:
     """The runs of an experiment that the store knows, by seed; broken if they cannot be read."""
     v = e.variant(variant)
-    found = (store.run_of(v.task, seed) for seed in range(v.count(seeds)))
+    found = (store.run_of(v.task, seed) for seed in v.chosen(seeds))
     return [run.examined() if run.done else run for run in found if run is not None]
 
 
@@ -56,7 +54,7 @@ def find_runs(store: Store, patterns: Sequence[str]) -> list[StoredRun]:
     Runs of experiments that nobody can name any more are found by their label.
     """
     runs = store.runs()
-    most = max((run.seed for run in runs), default=0) + 1
+    seeds = sorted({run.seed for run in runs})
     keys: set[str] = set()
     for pattern in patterns:
         labelled = {run.key for run in runs if has_label(run, pattern)}
@@ -66,8 +64,8 @@ def find_runs(store: Store, patterns: Sequence[str]) -> list[StoredRun]:
             if not labelled:
                 raise
             known = []
-        seeds = (e.variant(v).keys(most) for e in known for v in VARIANTS)
-        keys |= labelled.union(*chain(*seeds))
+        tasks = (e.variant(v).task for e in known for v in VARIANTS)
+        keys |= labelled.union(*(run_keys(task, seed) for task in tasks for seed in seeds))
     return [run for run in runs if run.key in keys]
 
 
@@ -75,9 +73,7 @@ def has_label(run: StoredRun, pattern: str) -> bool:
     return any(fnmatch.fnmatchcase(n, pattern) for n in (run.label, run.label.partition(":")[0]))
 
 
-def assess(
-    e: Experiment, variant: VariantName, store: Store, seeds: int | None = None
-) -> Assessment:
+def assess(e: Experiment, variant: VariantName, store: Store, seeds: Seeds = None) -> Assessment:
     """What the runs that are done say of an experiment; none are started.
 
     An expectation that cannot be assessed, such as a comparison with what was not run, is not met.
@@ -93,7 +89,7 @@ def assess(
     here = [found.run() for found in runs if found.done]
     v = e.variant(variant)
     verdicts = tuple(verdict(x, here, others) for x in v.expectations) if here else ()
-    missing = v.count(seeds) - len(here)
+    missing = len(v.chosen(seeds)) - len(here)
     met = missing == 0 and all(verdict.holds for verdict in verdicts)
     return Assessment(e.name, variant, e.key, e.statement, met, tuple(runs), missing, verdicts)
 

@@ -4,6 +4,7 @@ Runs of an earlier version of the engine stand where its numbers are those of th
 found, and worked on further, under the keys they have.
 """
 
+import os
 import time
 import uuid
 from pathlib import Path
@@ -12,14 +13,17 @@ from typing import Any, Self
 import msgspec
 
 from flattest.errors import FlattestError
-from flattest.files import StoreError, unwritable, write_json
+from flattest.files import StoreError, remove_stale_drafts, unreadable, unwritable, write_sealed
 from flattest.runs.folder import (
     DONE,
     Record,
     Spec,
     StoredRun,
-    asked,
+    as_listed,
+    as_read,
     check,
+    is_as_seen,
+    is_asked,
     read_results,
     read_spec,
     row_of,
@@ -46,6 +50,7 @@ class Store:
             (root / "runs").mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise unwritable(root, error, ANOTHER_STORE) from error
+        remove_stale_drafts(root, ".*.tmp*")
         return cls(root, Index.opened(root / "index.sqlite"))
 
     @classmethod
@@ -68,15 +73,19 @@ class Store:
     def adopt(self) -> None:
         """Index the run folders that are not: copied here, or left by an index that was deleted."""
         if self.index.writable:
-            for folder in self.strangers(self.index.rows()):
-                if asked(folder) is not None:
-                    self.index.add(row_of(folder))
+            found = [row_of(f) for f in self.strangers(self.index.rows()) if is_asked(f)]
+            if found:
+                self.index.add(*found)
 
     def strangers(self, rows: list[Row]) -> list[Path]:
         """The run folders that are in none of the rows."""
         known = {row.key for row in rows}
-        specs = (self.root / "runs").glob("*/spec.json")
-        return [spec.parent for spec in specs if spec.parent.name not in known]
+        try:
+            found = sorted(os.listdir(self.root / "runs"))
+        except OSError as error:
+            raise unreadable(self.root / "runs", error) from error
+        folders = (self.folder(name) for name in found if name not in known)
+        return [folder for folder in folders if os.path.lexists(folder / "spec.json")]
 
     def _rows(self) -> list[Row]:
         """The index, and a row for each folder that is not in it."""
@@ -85,7 +94,21 @@ class Store:
 
     def runs(self) -> list[StoredRun]:
         """Every run, broken ones marked, by label and seed."""
-        return [stored_run(self.folder(row.key), row) for row in self._rows()]
+        found = []
+        for row in self._rows():
+            folder = self.folder(row.key)
+            found.append((folder, row, row if is_as_seen(folder, row) else as_read(folder, row)))
+        # For the next listing to be faster.
+        news = [now for _, row, now in found if now is not row and now.stamp is not None]
+        if news and self.index.writable:
+            self.index.set(news)
+        return [as_listed(folder, now) for folder, _, now in found]
+
+    def check(self) -> list[StoredRun]:
+        """Every run after a look into all its files; what the dead left half written is removed."""
+        for folder in (self.root / "runs").iterdir():
+            remove_stale_drafts(folder)
+        return [run.verified() for run in self.runs()]
 
     def run(self, key: str) -> StoredRun | None:
         row = self.index.row(key)
@@ -112,9 +135,11 @@ class Store:
         keys = run_keys(task, seed)
         key = next((key for key in keys if self.index.row(key) is not None), next(iter(keys)))
         folder = self.folder(key)
-        if self.index.row(key) is None or asked(folder) is None:
+        if seed >= 2**63:
+            raise FlattestError(f"The store keeps seeds below 2^63, not {seed}.")
+        if self.index.row(key) is None or not is_asked(folder):
             raw = msgspec.Raw(msgspec.json.encode(task))
-            write_json(folder / "spec.json", Spec(SCHEMA, key, label, seed, keys[key], raw))
+            write_sealed(folder / "spec.json", Spec(SCHEMA, key, label, seed, keys[key], raw))
             self.index.add(Row(key=key, label=label, seed=seed, created=time.time()))
         return key
 

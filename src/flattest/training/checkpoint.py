@@ -5,7 +5,6 @@ metadata, as JSON, where the run stands and of which run it is. Its name is
 `SEQUENCE-CHECKSUM.safetensors`: a truncated or altered file no longer matches its name.
 """
 
-import hashlib
 import json
 import re
 import time
@@ -18,7 +17,14 @@ import msgspec
 import numpy as np
 
 from flattest.errors import FlattestError
-from flattest.files import Arrays, read_bytes, tensor_bytes, tensors_of, write_bytes
+from flattest.files import (
+    Arrays,
+    digest as checksum,
+    read_bytes,
+    tensor_bytes,
+    tensors_of,
+    write_bytes,
+)
 from flattest.problem.data import Dataset
 from flattest.problem.models import Model, Params, predict
 from flattest.training.algorithms import Phase
@@ -64,7 +70,7 @@ class Checkpoints:
         files = self._files()
         sequence = int(files[-1].name.split("-")[0]) + 1 if files else 0
         data = self._encode(state, series, seconds)
-        write_bytes(self.folder / f"{sequence:06d}-{_checksum(data)}{_SUFFIX}", data)
+        write_bytes(self.folder / f"{sequence:06d}-{checksum(data)}{_SUFFIX}", data)
         sound = [path for path in files if _is_sound(path)]
         superseded, drafts = set(files) - set(sound[1 - _KEPT :]), self.folder.glob(".*.tmp")
         for path in (*superseded, *drafts):
@@ -147,13 +153,9 @@ def _is_sound(path: Path) -> bool:
 
 
 def _matches(path: Path, data: bytes) -> bool:
-    return path.name.removesuffix(_SUFFIX).split("-")[1] == _checksum(data)
-
-
-def _checksum(data: bytes) -> str:
-    return hashlib.blake2b(data, digest_size=16).hexdigest()
+    return path.name.removesuffix(_SUFFIX).split("-")[1] == checksum(data)
 
 
 def _checksum_of(*arrays: Any) -> str:
     parts = [np.ascontiguousarray(array) for array in arrays]
-    return _checksum(b"".join(f"{a.shape}{a.dtype}".encode() + a.tobytes() for a in parts))
+    return checksum(b"".join(f"{a.shape}{a.dtype}".encode() + a.tobytes() for a in parts))
