@@ -51,10 +51,14 @@ def _name(kind: Any) -> str | None:
     """INT for an optional integer; None where tyro's own name says it."""
     if get_origin(kind) not in (Union, types.UnionType):
         return None
-    (inner,) = [part for part in get_args(kind) if part is not type(None)]
-    if get_origin(inner) is Literal:
-        return "{" + ",".join(map(str, get_args(inner))) + "}"
-    return NAMES.get(inner)
+    parts = [_part(part) for part in get_args(kind) if part is not type(None)]
+    return "|".join(parts) if all(parts) else None
+
+
+def _part(kind: Any) -> str:
+    if get_origin(kind) is Literal:
+        return "{" + ",".join(map(str, get_args(kind))) + "}"
+    return NAMES.get(kind, "")
 
 
 def _hint(notes: list[Any], parameter: inspect.Parameter) -> Any:
