@@ -63,3 +63,10 @@ def test_distances_come_with_their_order():
     radius = np.array([0.4, 0.2, 0.1])
     found = distances({"radius": radius, "1-SAM to flow": 3 * radius**2})
     assert found == pytest.approx({"1-SAM to flow": 0.03, "1-SAM to flow, exponent": 2})
+
+
+def test_what_diverged_has_no_test_error():
+    task = Decided(phases=(ft.sam(50.0, 0.05, epochs=3),), model=ft.MLP(6, bias=True), d=4, n=6)
+    found = task.columns({k: np.asarray(v) for k, v in task.compute(0).items()})
+    assert np.isnan(found["test error"])
+    assert np.isnan(found["trace over the least"])
