@@ -165,9 +165,9 @@ def _piecewise_linear(model: MLP, data: Dataset) -> _Floor | None:
     Where it is met: ReLU, at every depth, by the memorizer where each point is extreme. Two layers
     of leaky ReLU with 0 < α < 1 meet it only if t_i/‖x'_i‖ is the same number for all i, by neurons
     with all h < 0: equality asks of every neuron the slope α, W2_j σ(h_ij) of t_i's sign, and
-    |h_ij| = |W2_j| ‖x'_i‖ at every point, and no neuron is silent anywhere. Descent over networks in
-    an audit, whose instances are not kept, came to 1.027 of it at depth 3, 1.003 at depth 4 and
-    1.025 for leaky ReLU.
+    |h_ij| = |W2_j| ‖x'_i‖ at every point, and no neuron is silent anywhere. The attacks of an
+    audit, whose instances are not kept, came to 1.027 of it at depth 3, 1.003 at depth 4 and 1.025
+    for leaky ReLU.
     """
     slope = _least_slope(model)
     if slope is None:
@@ -193,7 +193,7 @@ def _power(model: MLP, data: Dataset) -> _Floor | None:
 
     Where it is met: by m equal neurons with h_ij the same at every point, for linearly independent
     x'_i of one norm and one t. Equality asks s_ij = t_i/m of every neuron, so that with labels of
-    both signs it is not met (σ ≥ 0). The audit's descent came to 1.25 of it.
+    both signs it is not met (σ ≥ 0). The audit's attacks came to 1.25 of it.
     """
     c, norms = model.sigma.homogeneity, _input_norms(model, data)
     if model.depth != 2 or c is None or not model.sigma.power:
@@ -218,7 +218,7 @@ def _softplus(model: MLP, data: Dataset) -> _Floor | None:
     proven, so there is none with an output bias.
 
     It is not met, since σ′ > s/(1 + s): on one point with one neuron the least trace is 1.00003 of
-    it at ‖x'‖|t| = 1e-3, 1.32 at 10 and 1.03 at 1e3. The audit's descent came to 1.26 of it.
+    it at ‖x'‖|t| = 1e-3, 1.32 at 10 and 1.03 at 1e3. The audit's attacks came to 1.26 of it.
     """
     if not model.sigma.steep or model.depth != 2 or model.output_bias:
         return None
