@@ -94,6 +94,7 @@ def judge(
     The runs are kept in `store`, a folder. More `workers` than one are processes of their own, who
     know of a user's own data, network or step only what the function `preload` makes.
     """
+    setup.check()
     store = store if isinstance(store, Store) else Store.create(store)
     roles = experiments_of(setup, setup)
     question = ask(store, "judgement", f"judge/{setup.name}", roles, about=setup)
