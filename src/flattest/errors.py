@@ -26,7 +26,15 @@ def require_known(kind: str, name: Any, valid) -> Any:
 
 def first_line(error: BaseException) -> str:
     """The first line of someone else's message, to be quoted within a sentence."""
-    return (str(error).strip().partition("\n")[0] or type(error).__name__).rstrip(".")
+    return (said(error).strip().partition("\n")[0] or type(error).__name__).rstrip(".")
+
+
+def said(error: BaseException) -> str:
+    """Someone else's message, whose own code may fail."""
+    try:
+        return str(error)
+    except Exception:
+        return "(its message cannot be made)"
 
 
 def visible(text: str) -> str:

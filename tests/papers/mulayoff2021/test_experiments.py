@@ -118,7 +118,8 @@ def test_the_flattest_implementation_has_the_activation_pattern_of_the_minimum(s
 
 
 def test_the_knots_that_descent_crosses_come_to_lie_on_the_data(sweep):
-    """√L falls by 1e3 and more from rest on, and with it every pre-activation at these knots."""
+    """√L falls by 1e3 from rest on, and every pre-activation at these knots goes on falling: on
+    some paths in proportion, on others more slowly."""
     data, knotted = QUICK_SWEEP.data(1), np.flatnonzero(sweep["knots_on_data"] > 0)
     lr = sweep["lr"][knotted].tolist()
     phases = [QUICK_SWEEP.phase(step) for step in lr]
@@ -127,8 +128,7 @@ def test_the_knots_that_descent_crosses_come_to_lie_on_the_data(sweep):
         j, i = toggles(UnivariateNetwork.from_theta(star), data.x).T
 
         def reach(network, loss, lr=lr[run], j=j, i=i):
-            """The network with that loss, and over 1000 more steps the largest pre-activations and
-            the largest √L."""
+            """The network with that loss, and the largest pre-activations over 1000 more steps."""
             there = descend(network, data, [gd(lr, steps=200_000, stop_loss=loss)])
             assert there.converged.all()
             on = descend(there.network(0), data, [gd(lr, steps=1_000)], range(1_000))
@@ -136,12 +136,12 @@ def test_the_knots_that_descent_crosses_come_to_lie_on_the_data(sweep):
                 UnivariateNetwork.from_theta(theta).preactivations(data.x)[j, i]
                 for theta in on.trace_theta[0]
             ]
-            return there.network(0), np.abs(passed).max(0), np.sqrt(on.trace_loss.max())
+            return there.network(0), np.abs(passed).max(0)
 
-        at_rest, before, high = reach(found.network(run), QUICK_SWEEP.rest_loss)
-        _, after, low = reach(at_rest, 1e-6 * QUICK_SWEEP.rest_loss)
+        at_rest, before = reach(found.network(run), QUICK_SWEEP.rest_loss)
+        _, after = reach(at_rest, 1e-6 * QUICK_SWEEP.rest_loss)
         assert (before < np.sqrt(QUICK_SWEEP.rest_loss)).all()
-        assert after == pytest.approx(low / high * before, rel=0.1, abs=1e-15)
+        assert (after < before / 5).all()
 
 
 @pytest.mark.parametrize("stable", [STABLE, STABLE_ON_AVERAGE], ids=["minimum", "on average"])
