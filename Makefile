@@ -6,7 +6,7 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 # Two processes with one BLAS thread each: more threads than cores make small products crawl.
 PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
-.PHONY: table1 test test-more lint test-extras bench torture docs clean
+.PHONY: table1 test test-more lint test-extras bench torture docs networks clean
 
 table1: $(VENV)/flattest
 	$(BIN)/flattest table1
@@ -38,6 +38,10 @@ torture: $(VENV)/test
 
 docs: $(VENV)/flattest
 	$(BIN)/flattest verify --write docs/claims.md
+
+# The table of networks that are measured, with the extra 'peers'.
+networks: $(VENV)/flattest
+	PYTHONPATH=tests $(BIN)/python -W ignore -m support.real_networks
 
 clean:
 	rm -rf $(VENV) out

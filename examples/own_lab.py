@@ -5,6 +5,7 @@ flattest judge examples/own_lab.py:network     a JAX function as the network
 flattest judge examples/own_lab.py:step        a step of one's own
 flattest judge examples/own_lab.py:digits      handwritten digits with a held-out set, Adam
 flattest judge examples/own_lab.py:asam        adaptive SAM on xor with bias
+flattest judge examples/own_lab.py:adam        Adam on the same
 """
 
 import jax
@@ -105,5 +106,16 @@ def asam() -> ft.Setup:
     )
 
 
+def adam() -> ft.Setup:
+    return ft.Setup(
+        name="adam-bias",
+        distribution=ft.Xor(20),
+        n=80,
+        model=ft.MLP(100, bias=True),
+        algorithm=(ft.adam(0.003, batch=20, epochs=1_000, decay=ft.Cosine()),),
+        seeds=3,
+    )
+
+
 if __name__ == "__main__":
-    print(parity(), network(), step(), asam(), sep="\n")
+    print(parity(), network(), step(), asam(), adam(), sep="\n")

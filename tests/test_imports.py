@@ -23,7 +23,7 @@ LEVELS = [
     {"lab", "ledger"},
     {"papers", "studies"},
     {"report", "papers.*.page"},
-    {"cli"},
+    {"cli", "__main__"},
 ]
 
 

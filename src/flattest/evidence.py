@@ -1,4 +1,10 @@
-"""A number against what it must be, and the one scale of what that shows of a statement."""
+"""A number against what it must be, and the one scale of what that shows of a statement.
+
+✓   proven      by a certificate, an identity or an enumeration
+✗   refuted     by the instance that is named
+(✓) supported   it was attacked, or run over seeds, and it held
+?   open        what was looked at does not decide it
+"""
 
 import math
 from collections.abc import Sequence

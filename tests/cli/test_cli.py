@@ -9,10 +9,12 @@ import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args, get_origin
 
 import msgspec
 import numpy as np
 import pytest
+import tyro
 from rich.console import Console
 
 from flattest.cli import _dispatch as cli
@@ -79,6 +81,57 @@ def test_every_argument_says_what_it_is(name):
     for argument in inspect.signature(cli.load(name)).parameters.values():
         notes = getattr(argument.annotation, "__metadata__", ())
         assert any(getattr(note, "help", None) for note in notes), argument
+
+
+@pytest.mark.parametrize("name", cli.commands())
+def test_help_shows_optional_arguments_as_optional_and_no_default_that_says_nothing(capsys, name):
+    _, out, _ = flattest(capsys, name, "--help")
+    for noise in ("None", "default: )", "default: False", "Examples:\n\n\n"):
+        assert noise not in out
+    for argument in inspect.signature(cli.load(name)).parameters.values():
+        kind, *notes = get_args(argument.annotation)
+        if tyro.conf.Positional in notes and get_origin(kind) is tuple:
+            needed = argument.default is inspect.Parameter.empty
+            assert " ...]" in out
+            assert ("(required)" in out) == needed
+
+
+def test_help_explains_commands_and_topics(capsys):
+    assert flattest(capsys, "help", "run")[1] == flattest(capsys, "run", "--help")[1]
+    for topic in cli.TOPICS:
+        code, out, _ = flattest(capsys, "help", topic)
+        assert code == 0
+        assert len(out.splitlines()) > 3
+        assert topic in flattest(capsys, "help")[1]
+    code, _, err = flattest(capsys, "help", "scenario")
+    assert code == 2
+    assert "did you mean 'scenarios'?" in err
+
+
+def test_python_m_flattest_is_flattest():
+    done = subprocess.run(
+        [sys.executable, "-m", "flattest", "--version"],
+        env=os.environ | {"PYTHONPATH": SOURCE},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0
+    assert done.stdout.startswith("flattest ")
+
+
+def test_bash_completes_commands_and_options(capsys, tmp_path):
+    script = tmp_path / "completion.bash"
+    script.write_text(flattest(capsys, "--tyro-print-completion", "bash")[1])
+    asked = """source "$1"; shift; COMP_WORDS=(flattest "$@"); COMP_CWORD=$#
+    $(complete -p flattest | sed 's/.*-F \\([^ ]*\\).*/\\1/'); echo "${COMPREPLY[@]}" """
+
+    def completed(*words):
+        call = ["bash", "-c", asked, "bash", str(script), *words]
+        return subprocess.run(call, capture_output=True, text=True, timeout=60).stdout.split()
+
+    assert completed("ju") == ["judge"]
+    assert completed("run", "--sch") == ["--scheduler"]
 
 
 def test_completion_scripts_know_every_command(capsys):

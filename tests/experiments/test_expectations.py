@@ -19,6 +19,7 @@ from flattest.experiments.expectations import (
     FallsTo,
     FirstColumnsDominate,
     LeastBy,
+    MeanAtLeast,
     PowerLaw,
     RankCorrelation,
     RatioAtLeast,
@@ -63,6 +64,11 @@ CASES = {
         AtLeastInEverySeed(series="certified", value=1, at="min"),
         result(certified=[1, 1]),
         result(certified=[1, 0]),
+    ),
+    "mean at least": (
+        MeanAtLeast(series="proven", value=1),
+        result(proven=[0, 1]),
+        result(proven=[1, 0]),
     ),
     "at most in every seed": (
         AtMostInEverySeed(series="test_error", value=0.01, at="tail"),
@@ -180,6 +186,7 @@ def test_one_seed_of_ten_breaks_what_must_hold_in_every_seed():
     assert not expectation.verdict(seeds("certified", *[1] * 9, 0)).holds
     assert not expectation.verdict(seeds("certified", *[1] * 9, np.nan)).holds
     assert AtLeast(series="certified", value=1).verdict(seeds("certified", *[1] * 9, 0)).holds
+    assert MeanAtLeast(series="certified", value=0.9).verdict(seeds("certified", *[1] * 9, 0)).holds
     error = AtMostInEverySeed(series="error", value=0.01)
     assert error.verdict(seeds("error", *[0.01] * 10)).holds
     assert not error.verdict(seeds("error", *[0.01] * 9, 0.011)).holds

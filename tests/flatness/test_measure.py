@@ -2,6 +2,7 @@
 
 import json
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -163,7 +164,7 @@ LINEAR = {"w": np.ones(4)}
 
 
 BAD = {
-    "integers": (LINEAR, (X.astype(int), Y), "mse", "give them as floating point"),
+    "strings": (LINEAR, (X.astype(str), Y), "mse", "give them as floating point"),
     "empty": (LINEAR, [], "mse", "data are empty"),
     "no data": (LINEAR, 3, "mse", "pair of arrays"),
     "not pairs": (LINEAR, [X, X, X], "mse", "Every batch must be a pair"),
@@ -228,3 +229,55 @@ def test_what_is_no_function_or_mixes_samples_is_refused():
         ft.measure(3, LINEAR, (X, Y))
     with pytest.raises(FlattestError, match="rest of its batch"):
         ft.measure(lambda p, x: (x - x.mean(0)) @ p["w"], LINEAR, (X, Y))
+
+
+def statistics(variables, x):
+    h = (x @ variables["params"]["W"] - variables["batch_stats"]["mean"]) @ variables["params"]["A"]
+    return jax.nn.relu(h) @ variables["params"]["a"]
+
+
+@pytest.mark.slow
+def test_statistics_beside_the_parameters_are_constants():
+    rng = np.random.default_rng(0)
+    params = {"W": rng.normal(size=(4, 3)), "A": rng.normal(size=(3, 5)), "a": rng.normal(size=5)}
+    mean, x, y = rng.normal(size=3), rng.normal(size=(9, 4)), rng.normal(size=9)
+    found = ft.measure(statistics, {"params": params, "batch_stats": {"mean": mean}}, (x, y))
+    alone = ft.measure(
+        lambda p, x: jax.nn.relu((x @ p["W"] - mean) @ p["A"]) @ p["a"], params, (x, y)
+    )
+    assert found.trace == pytest.approx(alone.trace, rel=1e-12)
+    assert found.least == pytest.approx(alone.least, rel=1e-12)
+    assert set(found.layers) == {"params.W", "params.A", "params.a"}
+    assert np.array_equal(found.rescaled["batch_stats"]["mean"], mean)
+    assert statistics(found.rescaled, x) == pytest.approx(
+        statistics({"params": params, "batch_stats": {"mean": mean}}, x)
+    )
+
+
+@pytest.mark.parametrize("of_weight", [lambda W: W**2, jnp.exp])
+def test_a_function_of_a_weight_alone_has_no_least_trace(of_weight):
+    """W → √β W, or W + log β, makes an equivalent network that multiplying W by β does not."""
+    rng = np.random.default_rng(0)
+    params = {"W": rng.normal(size=(4, 5)), "a": rng.normal(size=5)}
+    data = rng.normal(size=(9, 4)), rng.normal(size=9)
+    found = ft.measure(lambda p, x: jax.nn.relu(x @ of_weight(p["W"])) @ p["a"], params, data)
+    assert found.least is None
+    assert "of a weight alone" in found.notes[0]
+
+
+@pytest.mark.slow
+def test_words_are_looked_up_by_integers():
+    rng = np.random.default_rng(0)
+    params = {"table": rng.normal(size=(7, 3)), "a": 5 * rng.normal(size=(3, 2))}
+    x, y = rng.integers(0, 7, (6, 3)), np.arange(6) % 2
+    found = ft.measure(lambda p, x: p["table"][x].mean(1) @ p["a"], params, (x, y), "cross_entropy")
+    hot = np.eye(7)[x].mean(1)
+    same = ft.measure(lambda p, x: x @ p["table"] @ p["a"], params, (hot, y), "cross_entropy")
+    assert found.trace == pytest.approx(same.trace, rel=1e-12)
+    assert found.least == pytest.approx(same.least, rel=1e-12)
+    assert found.least < found.trace
+
+
+def test_without_parameters_only_a_module_is_measured():
+    with pytest.raises(FlattestError, match="module of Equinox or of flax.nnx"):
+        ft.measure(lambda x: x, None, (np.ones((2, 3)), np.ones(2)))

@@ -47,7 +47,6 @@ class OptionalMask(nn.Module):
     def forward(self, x, mask=None):
         h = self.one(x)
         h = torch.tanh(h) if mask is None else torch.relu(h)
-        assert isinstance(h, torch.Tensor)
         return self.two(h)
 
 
@@ -62,6 +61,7 @@ class Flattened(nn.Module):
         return int(np.prod(x.shape[1:]))
 
     def forward(self, x, targets=None):
+        assert isinstance(x, torch.Tensor)
         assert x.shape[1] == 4
         assert torch.isfinite(x).all()
         h = torch.relu(self.one(x)).reshape(len(x), 2, 3)

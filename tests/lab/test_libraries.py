@@ -248,3 +248,20 @@ def test_what_makes_no_sense_is_refused_in_one_sentence():
     for sentence, make in bad_input().items():
         with pytest.raises(ft.FlattestError, match=f"(?i){sentence}"):
             make()
+
+
+@pytest.mark.slow
+def test_the_search_takes_the_same_steps_in_pytorch_and_in_jax():
+    loss, model = ft.CrossEntropy(3, 0.1), torch_model(outputs=3, width=12)
+
+    def apply(p, x):
+        return jax.nn.relu(x @ p["0.weight"].T + p["0.bias"]) @ p["2.weight"].T + p["2.bias"]
+
+    starts = [ft.FunctionModel(apply, model.init), model]
+    bad = ft.bad_interpolator(model, CLASSES, 3, 0, loss)
+    in_jax, in_torch = (ft.search_flattest(m, CLASSES, bad, loss, steps=5) for m in starts)
+    assert in_torch.history == pytest.approx(in_jax.history, rel=1e-9)
+    assert in_torch.end.sharpness == pytest.approx(
+        ft.certify(model, in_torch.params, CLASSES, loss).trace, rel=1e-9
+    )
+    assert in_torch.start.test_error == in_jax.start.test_error

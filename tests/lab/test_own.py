@@ -198,3 +198,24 @@ def test_a_setup_with_a_flow_is_trained_in_float64_and_others_as_before():
     assert stepping.training(stepping.algorithm).dtype == "float32"
     alone = ft.Setup(**settings, algorithm=ft.flow(0.1))
     assert alone.algorithm == (ft.flow(0.1),)
+
+
+@pytest.mark.slow
+def test_a_setup_is_judged_by_a_flow(tmp_path):
+    settings = {
+        "name": "flowing",
+        "distribution": ft.Xor(6),
+        "n": 8,
+        "model": ft.MLP(16, bias=True),
+        "seeds": 2,
+        "challenges": 1,
+        "log": ft.Log(points=4),
+    }
+    descent = ft.gd(0.05, epochs=20_000, stop_loss=1e-8)
+    found = ft.judge(
+        ft.Setup(**settings, algorithm=(descent, ft.flow(0.1, epochs=2, kinks="walls"))),
+        tmp_path / "store",
+    )
+    assert "over 2 seeds; sharpness" in found.algorithm_generalizes.sentence
+    alone = ft.judge(ft.Setup(**settings, algorithm=ft.flow(0.1)), tmp_path / "store")
+    assert "misses a target by" in alone.algorithm_generalizes.sentence

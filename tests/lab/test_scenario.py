@@ -47,6 +47,30 @@ def challenged(error, certified, start=0.5, sharpness=22.3, bound=22.3):
     )
 
 
+def test_a_run_below_the_certified_least_is_said_not_to_interpolate():
+    run = trained(0.01, sharpness=20.0)
+    low = msgspec.structs.replace(run, series=run.series | {"train_loss": np.full(30, 0.04)})
+    sentence = judge_runs([low, low], 0.1).sentence
+    assert (
+        "certified lower bound 22.3 of interpolators, which these are not (training loss 0.04)"
+        in (sentence)
+    )
+    assert "interpolators" not in judge_runs([trained(0.01)] * 2, 0.1).sentence
+
+
+def test_a_search_that_was_still_descending_supports_nothing():
+    def searched(converged):
+        run = challenged(0.01, 0, sharpness=20.0, bound=np.nan)
+        series = run.series | {"converged": np.array(converged)}
+        return msgspec.structs.replace(run, series=series)
+
+    reached = Reach(np.nan, 21.0)
+    assert judge_challenges([searched(1.0)], 0.1, reached).grade == "supported"
+    found = judge_challenges([searched(0.0)], 0.1, reached)
+    assert found.grade == "open"
+    assert "still descending; more `steps` would settle it" in found.sentence
+
+
 def test_training_generalizes_where_the_interval_lies_below_the_threshold():
     assert judge_runs([trained(e) for e in (0.01, 0.02, 0.015)], 0.1).holds is True
     assert judge_runs([trained(e) for e in (0.3, 0.33, 0.31)], 0.1).holds is False

@@ -233,3 +233,16 @@ def test_a_network_that_is_not_finite_has_no_population_loss(value):
         least_population_loss(broken, SingleIndex(4), "relu")
     with np.errstate(all="ignore"), pytest.raises(FlattestError, match="largest float64"):
         relu_loss(1e200 * np.eye(4), np.array([1e200, -1e200, 1e200, 0]))
+
+
+def test_the_population_loss_keeps_its_digits_near_the_teacher():
+    """One neuron at an angle θ to the teacher's: E(σ(w·x) − σ(v·x))² is
+    1 − cos θ − (sin θ − θ cos θ)/π = 2 sin²(θ/2) − (θ³/3 − θ⁵/30)/π to O(θ⁷)."""
+    distribution = SingleIndex(d=3, link="relu", noise=0.0)
+    V, alpha = distribution.teacher
+    across = np.linalg.svd(V)[2][1]
+    for angle in np.geomspace(1e-6, 1e-3, 50):
+        w = np.cos(angle) * V[0] + np.sin(angle) * across
+        expected = 2 * np.sin(angle / 2) ** 2 - (angle**3 / 3 - angle**5 / 30) / np.pi
+        found = population_loss(w[None], alpha, distribution, "relu")
+        assert found == pytest.approx(alpha[0] ** 2 * expected, abs=2e-15)

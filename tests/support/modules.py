@@ -126,3 +126,29 @@ def dense_hessian(module, x, y, loss) -> np.ndarray:
 
     start = torch.cat([p.detach().reshape(-1) for p in theta.values()])
     return torch.autograd.functional.hessian(value, start).numpy()
+
+
+def state(module):
+    """All that must not change: parameters, gradients, buffers, their types and devices, modes,
+    hooks, and PyTorch's own state."""
+    tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    hooks = "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"
+    return {
+        "values": {name: t.detach().clone() for name, t in tensors.items()},
+        "kinds": {n: (t.dtype, t.device, t.requires_grad, id(t)) for n, t in tensors.items()},
+        "gradients": {n: p.grad for n, p in module.named_parameters()},
+        "modes": {name: m.training for name, m in module.named_modules()},
+        "hooks": {n: [[*getattr(m, h)] for h in hooks] for n, m in module.named_modules()},
+        "random": torch.random.get_rng_state(),
+        "default": (torch.get_default_dtype(), torch.backends.mha.get_fastpath_enabled()),
+    }
+
+
+def assert_unharmed(module, before):
+    after = state(module)
+    assert torch.equal(before.pop("random"), after.pop("random"))
+    values = before.pop("values")
+    assert all(torch.equal(values[name], t) for name, t in after.pop("values").items())
+    gradients, now = before.pop("gradients"), after.pop("gradients")
+    assert all(gradients[name] is now[name] for name in gradients)
+    assert before == after

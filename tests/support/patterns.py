@@ -6,8 +6,6 @@ import warnings
 import numpy as np
 from scipy.optimize import linprog
 
-import flattest as ft
-
 
 def open_patterns(R: np.ndarray) -> set[tuple[bool, ...]]:
     """The signs of R w over all w with no zero: row after row, each kept where a linear program
@@ -42,25 +40,6 @@ def least_trace(data, bias: bool, slope: float = 0.0, solver: str = "SCS", **opt
     return float(problem.solve(solver=solver, **options))
 
 
-def problem(seed: int) -> tuple[ft.MLP, ft.Dataset]:
-    """A small problem: d ≤ 4, n ≤ 10, with bias or not, inputs anywhere, on a sphere or on the
-    cube, labels real, ±1 or xor, ReLU or leaky. On the line distinct inputs have few labels that
-    a network without bias fits, so d ≥ 2 there."""
-    rng = np.random.default_rng(seed)
-    bias, kind = bool(seed % 2), seed // 2 % 4
-    d, n = int(rng.integers(1 if bias and kind != 1 else 2, 5)), int(rng.integers(2, 11))
-    x, y = rng.normal(size=(n, d)), rng.normal(size=n)
-    if kind == 1:
-        x /= np.linalg.norm(x, axis=1, keepdims=True)
-    if kind == 2:
-        x = np.sign(x)
-        y = x[:, 0] * x[:, -1]
-    if kind == 3:
-        y = np.sign(y)
-    model = ft.MLP(5, bias=bias, activation="leaky_relu:0.1" if seed % 3 == 2 else "relu")
-    return model, ft.Dataset(x, y)
-
-
 def output_range(data, bias: bool, point, budget: float, slope: float = 0.0) -> list[float]:
     """[least, greatest] f(point) over all networks with trace ≤ budget: a cone program over the
     patterns of the inputs and the point together, as one would write it in CVXPY."""
@@ -84,12 +63,3 @@ def output_range(data, bias: bool, point, budget: float, slope: float = 0.0) -> 
         values = [p.solve(solver=cvxpy.CLARABEL) for p in problems]
     solved = [p.status in ("optimal", "unbounded") for p in problems]
     return [v if ok else np.nan for v, ok in zip(values, solved, strict=True)]
-
-
-def tiny_problem(seed: int) -> tuple[ft.MLP, ft.Dataset]:
-    """n ≤ 5 inputs in the plane, or on the line with bias: few enough patterns for CVXPY."""
-    rng = np.random.default_rng(seed)
-    bias, n = bool(seed % 2), int(rng.integers(2, 6))
-    x = rng.normal(size=(n, 1 if seed % 4 == 1 else 2))
-    model = ft.MLP(3, bias=bias, activation="leaky_relu:0.2" if seed % 3 == 2 else "relu")
-    return model, ft.Dataset(x, rng.normal(size=n))

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from flattest.errors import FlattestError, unknown, visible
+from flattest.errors import FlattestError, require_known, unknown, visible
 
 HERE = Path(__file__).parent
 GROUPS = {
@@ -27,6 +27,16 @@ GROUPS = {
     "look at what was run": ("status", "show", "summary", "plot", "report", "serve", "export"),
     "compare with peers": ("bench",),
 }
+# Modules whose docstrings are for readers of the command line too.
+TOPICS = {
+    "evidence": "evidence.py",
+    "experiments": "experiments/experiment.py",
+    "papers": "experiments/registry.py",
+    "questions": "runs/questions.py",
+    "runs": "runs/folder.py",
+    "scenarios": "lab/scenario.py",
+    "setups": "lab/setup.py",
+}
 KEEPING_RUNS = ("table1", "run", "judge", "sweep")
 KEPT = "; finished runs are kept, and training goes on from its last checkpoint"
 OVERVIEW = """\
@@ -37,6 +47,7 @@ Are the flattest minima the ones that generalize, and does the algorithm find th
 {commands}
 
   flattest COMMAND --help                 teaches a command, with examples
+  flattest help TOPIC                     explains {topics}
   flattest --tyro-print-completion bash   prints a completion script (also zsh, tcsh)
 
 exit codes: 0 expectations met, 1 not met, 2 bad input"""
@@ -93,20 +104,34 @@ def dispatch(arguments: list[str]) -> int:
         return call(name, rest)
     if name.startswith("--tyro-"):
         return complete(arguments)
+    if name == "help" and rest:
+        return explain(rest[0])
     if name not in ("-h", "--help", "help", "--version"):
         raise unknown("command", name, commands())
-    print(version() if name == "--version" else OVERVIEW.format(commands=overview()))
+    about = OVERVIEW.format(commands=overview(), topics=", ".join(TOPICS))
+    print(version() if name == "--version" else about)
+    return 0
+
+
+def explain(topic: str) -> int:
+    """Print what a command or a topic is about."""
+    if topic in commands():
+        return call(topic, ["--help"])
+    require_known("topic", topic, [*TOPICS, *commands()])
+    print(docstring(HERE.parent / TOPICS[topic]))
     return 0
 
 
 def call(name: str, arguments: list[str]) -> int:
     import tyro
 
+    from flattest.cli._help import description, told
+
     command = load(name)
     code = tyro.cli(
-        command,
+        told(command),
         prog=f"flattest {name}",
-        description=sys.modules[command.__module__].__doc__,
+        description=description(sys.modules[command.__module__].__doc__ or ""),
         args=arguments,
         config=(tyro.conf.FlagCreatePairsOff,),
     )
@@ -117,8 +142,10 @@ def complete(arguments: list[str]) -> int:
     """Completion needs every command's arguments, so here all are imported."""
     import tyro
 
+    from flattest.cli._help import told
+
     tyro.extras.subcommand_cli_from_dict(
-        {name: load(name) for name in commands()},
+        {name: told(load(name)) for name in commands()},
         prog="flattest",
         args=arguments,
         config=(tyro.conf.FlagCreatePairsOff,),
@@ -144,9 +171,13 @@ def overview() -> str:
 
 
 def summary(name: str) -> str:
-    """The first line of a command's docstring, read from its source without importing it."""
-    source = (HERE / f"{name}.py").read_text(encoding="utf-8")
-    return (ast.get_docstring(ast.parse(source)) or "").partition("\n")[0]
+    """The first line of a command's docstring."""
+    return docstring(HERE / f"{name}.py").partition("\n")[0]
+
+
+def docstring(path: Path) -> str:
+    """What a module says of itself, read from its source without importing it."""
+    return ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
 
 
 def version() -> str:

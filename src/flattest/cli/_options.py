@@ -31,9 +31,30 @@ Patterns = Annotated[
 ]
 Quick = Annotated[bool, tyro.conf.arg(help="The quick variants (this is the default).")]
 Full = Annotated[bool, tyro.conf.arg(help="The paper's own scale.")]
+
+
+def parsed_seeds(text: str) -> int | range:
+    """How many, "5", or which, "3:8" for 3 … 7."""
+    first, colon, end = text.partition(":")
+    if not all(part.isdecimal() for part in (first, end or "0")) or (colon and not end):
+        raise FlattestError(f"Say how many seeds, 5, or which, 3:8 for 3 … 7; not {text!r}.")
+    if not colon:
+        return int(first)
+    if int(first) >= int(end):
+        raise FlattestError(f"There are no seeds in {text}: the first must be below the end.")
+    return range(int(first), int(end))
+
+
 Seeds = Annotated[
-    int | None,
-    tyro.conf.arg(metavar="N", help="Seeds 0 … N − 1 instead of the experiment's own number."),
+    int | range | None,
+    tyro.constructors.PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="N|FIRST:END",
+        instance_from_str=lambda given: parsed_seeds(given[0]),
+        is_instance=lambda given: given is None or isinstance(given, int | range),
+        str_from_instance=lambda given: [str(given)],
+    ),
+    tyro.conf.arg(help="Seeds 0 … N − 1, or FIRST … END − 1, not the experiment's own number."),
 ]
 StoreFolder = Annotated[
     Path,

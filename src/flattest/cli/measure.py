@@ -33,7 +33,9 @@ from flattest.problem.networks import load_network, load_params
 
 def command(
     checkpoint: Annotated[
-        Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE", help="Parameters as safetensors.")
+        Path,
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="FILE", help="Parameters: .safetensors or .pt."),
     ],
     build: Annotated[
         str | None,

@@ -10,11 +10,19 @@ Examples:
     flattest run 'wen2023/*' --seeds 5      five seeds each
     flattest run fig1b --workers 1          in this process, without a cluster
     flattest run fig1b --scheduler tcp://host:8786   on a Dask cluster that shares this folder
+    flattest run fig4b --set width=200 --set rho=0.1 --seed 7   settings of your own, one seed
+    flattest run fig4b --seeds 3:8          seeds 3 … 7
     flattest run mine.json                  an experiment of your own, in the form of `list --json`
+
+A setting is the name of a field, as `flattest list fig4b --json` shows them, in every phase that
+has it; log.points says in which part it is. What is changed runs under a name of its own, own/…, in
+place of the paper's, and nothing is expected of it.
 """
 
 from pathlib import Path
+from typing import Annotated
 
+import tyro
 from rich.markup import escape
 
 from flattest.cli._options import (
@@ -35,6 +43,8 @@ from flattest.cli._options import (
 from flattest.errors import FlattestError
 from flattest.experiments.experiment import Experiment
 from flattest.experiments.registry import matching, read_experiment
+from flattest.experiments.settings import changed, under_its_own_name
+from flattest.problem.randomness import checked_seed
 from flattest.runs.questions import ask_own
 from flattest.runs.results import Assessment
 from flattest.runs.run import run_experiments
@@ -46,18 +56,35 @@ def command(
     quick: Quick = False,
     full: Full = False,
     seeds: Seeds = None,
+    seed: Annotated[
+        int | None, tyro.conf.arg(metavar="SEED", help="This seed alone, in place of --seeds.")
+    ] = None,
+    settings: Annotated[
+        tuple[str, ...],
+        tyro.conf.UseAppendAction,
+        tyro.conf.arg(name="set", metavar="NAME=VALUE", help="A setting, as often as you like."),
+    ] = (),
     workers: Workers = None,
     scheduler: Scheduler = None,
     folder: StoreFolder = DEFAULT_STORE,
     as_json: Json = False,
 ) -> int:
     variant = variant_name(quick, full)
-    chosen = selected(patterns)
+    chosen = [changed(e, settings) for e in selected(patterns)]
+    seeds = only(seed, seeds)
     store = Store.create(folder)
     ask_own(store, chosen, variant, seeds)
     assessments = run_experiments(chosen, variant, store, seeds, workers, scheduler)
     output(as_json, assessments, "\n\n".join(map(text, assessments)), then=look_at(folder))
     return 0 if all(assessment.met for assessment in assessments) else 1
+
+
+def only(seed: int | None, seeds: int | range | None) -> int | range | None:
+    if seed is None:
+        return seeds
+    if seeds is not None:
+        raise FlattestError("--seed and --seeds exclude each other.")
+    return range(checked_seed(seed), seed + 1)
 
 
 def selected(patterns: tuple[str, ...]) -> list[Experiment]:
@@ -66,7 +93,8 @@ def selected(patterns: tuple[str, ...]) -> list[Experiment]:
         raise FlattestError("Say what to run: a name, a pattern such as 'fig*', or a spec file.")
     files = [p for p in patterns if Path(p).suffix in (".json", ".toml")]
     names = [p for p in patterns if p not in files]
-    return (matching(*names) if names else []) + [read_experiment(Path(p)) for p in files]
+    read = [under_its_own_name(read_experiment(Path(p))) for p in files]
+    return (matching(*names) if names else []) + read
 
 
 def text(assessment: Assessment) -> str:

@@ -8,13 +8,15 @@ import numpy as np
 from flattest.curvature.operator import ROWS_AT_ONCE, Operator
 from flattest.curvature.result import Quantity
 from flattest.errors import FlattestError
+from flattest.machine import later
 from flattest.problem.data import standard_error
 from flattest.problem.randomness import generator
 
+special = later("scipy.special")
 # Maps rows v to rows Av.
 Matmat = Callable[[np.ndarray], np.ndarray]
 
-_FEWEST_PROBES = 8
+_FEWEST_PROBES = 16
 
 
 @dataclass(frozen=True)
@@ -84,28 +86,56 @@ def xtrace(op: Operator, rtol: float = 1e-2, most_products: int = 4096, seed: in
 
     Doubles the number of probes, drawn afresh, until the standard error is ≤ rtol · |trace| or
     the next round would exceed `most_products` products; where the probes find all of ∇²L's
-    range the result is exact.
+    range the result is exact. The standard error is the root of an unbiased estimate of the
+    variance (`Exchangeable`) times Student's quantile over the normal one for as many probes, so
+    that ± 1.96 of it hold the trace 95 times in 100.
     """
     _check_budget(rtol, most_products)
     rng = generator(seed, "sharpness/xtrace")
-    probes, spent = min(_FEWEST_PROBES, op.size), 0
+    probes, spent = min(_FEWEST_PROBES, op.size, most_products // 2), 0
     while True:
-        estimates = exchangeable(op.matmat, op.size, probes, rng)
+        found = exchangeable(op.matmat, op.size, probes, rng)
         spent += 2 * probes
-        mean, stderr = float(estimates.mean()), standard_error(estimates)
         following = min(2 * probes, op.size)
-        if stderr <= rtol * abs(mean) or probes == op.size or spent + 2 * following > most_products:
-            return Quantity(mean, f"xtrace ({spent} products)", stderr)
+        enough = found.stderr <= rtol * abs(found.mean) or probes == op.size
+        if enough or spent + 2 * following > most_products:
+            return Quantity(found.mean, f"xtrace ({spent} products)", found.stderr)
         probes = following
 
 
-def exchangeable(products: Matmat, size: int, probes: int, rng: np.random.Generator) -> np.ndarray:
-    """The exchangeable estimates of XTrace (Epperly, Tropp, Webber 2024), one for each probe.
+@dataclass(frozen=True)
+class Exchangeable:
+    """The estimates t_i of XTrace, one for each probe, and what they share: δ_ij, the change of t_i
+    by what probe j found.
 
-    Estimate i takes the trace on the range found by the other probes exactly, and that of the
-    rest from probe i alone: 2 · probes products in all. Each estimate is unbiased. They share
-    probes, so that for few of them the standard error of their mean comes out up to a third low.
+    Given the other probes t_i is unbiased, with j's range and without it. So the t_i are correlated
+    through the δ only, Cov(t_i, t_j) = E δ_ij δ_ji, and with s² the sample variance of the t_i,
+    s²/m + mean_{i≠j} δ_ij δ_ji is an unbiased estimate of their mean's variance.
     """
+
+    estimates: np.ndarray
+    shared: np.ndarray
+
+    @property
+    def mean(self) -> float:
+        return float(self.estimates.mean())
+
+    @property
+    def stderr(self) -> float:
+        m = len(self.estimates)
+        if m < 2:
+            return float("inf")
+        covariance = np.sum(self.shared * self.shared.T) / (m * (m - 1))
+        alone = standard_error(self.estimates)
+        student = special.stdtrit(m - 1, 0.975) / special.ndtri(0.975)
+        return float(student * np.sqrt(max(alone**2 + covariance, alone**2)))
+
+
+def exchangeable(
+    products: Matmat, size: int, probes: int, rng: np.random.Generator
+) -> Exchangeable:
+    """XTrace (Epperly, Tropp, Webber 2024): estimate i takes the trace on the range found by the
+    other probes exactly, and that of the rest from probe i alone; 2 · probes products in all."""
     omega = rng.normal(size=(probes, size))
     omega *= np.sqrt(size) / np.linalg.norm(omega, axis=1, keepdims=True)
     image = products(omega)
@@ -115,17 +145,43 @@ def exchangeable(products: Matmat, size: int, probes: int, rng: np.random.Genera
     found = np.abs(np.diagonal(R))
     if probes >= size or found.min() <= 1e-12 * found.max():
         # Fewer independent images than probes: Q holds the whole range of A.
-        return np.full(probes, np.trace(H))
+        return Exchangeable(np.full(probes, np.trace(H)), np.zeros((probes, probes)))
     # s_i ⊥ all columns of R but the i-th, so Q(I − s_i s_iᵀ)Qᵀ projects on the others' range.
     S = np.linalg.inv(R).T
     S /= np.linalg.norm(S, axis=0)
     W = Q.T @ omega.T
-    W -= S * _column_dots(S, W)
-    rest, rest_image = omega.T - Q @ W, image.T - Z @ W
+    inside = W - S * _column_dots(S, W)
+    rest, rest_image = omega.T - Q @ inside, image.T - Z @ inside
     # The direction of the rest is uniform on the sphere of a space of this dimension.
     dimension = size - probes + 1
     outside = dimension * _column_dots(rest, rest_image) / _column_dots(rest, rest)
-    return np.trace(H) - _column_dots(S, H @ S) + outside
+    estimates = np.trace(H) - _column_dots(S, H @ S) + outside
+    forms = _column_dots(omega.T, image.T)
+    without = _without_pairs(H, R, S, W, forms, size)
+    shared = estimates - without
+    np.fill_diagonal(shared, 0.0)
+    return Exchangeable(estimates, shared.T)
+
+
+def _without_pairs(H, R, S, W, forms, size) -> np.ndarray:
+    """(i, j): estimate j without the range of probe i, in the coordinates of Q; i ≠ j.
+
+    The others' range is across s_i and s_j. With W_j = Qᵀω_j, the rest of ω_j is ω_j − Q v,
+    v = W_j − α s_i − β s_j, and QᵀAω_j = R_j, which s_i is orthogonal to.
+    """
+    c = S.T @ S
+    np.fill_diagonal(c, 0.0)
+    HS = H @ S
+    h, u, g = S.T @ HS, S.T @ W, HS.T @ W
+    own = np.diagonal(h)
+    alpha, beta = (u - c * np.diagonal(u)) / (1 - c**2), (np.diagonal(u) - c * u) / (1 - c**2)
+    traces = np.trace(H) - (own[:, None] - 2 * c * h + own) / (1 - c**2)
+    lengths = _column_dots(W, W) - alpha * u - beta * np.diagonal(u)
+    inner = _column_dots(W, H @ W) - 2 * (alpha * g + beta * np.diagonal(g))
+    inner += alpha**2 * own[:, None] + 2 * alpha * beta * h + beta**2 * own
+    mixed = _column_dots(W, R) - beta * _column_dots(S, R)
+    dimension = size - len(R) + 2
+    return traces + dimension * (forms - 2 * mixed + inner) / (size - lengths)
 
 
 def _column_dots(a: np.ndarray, b: np.ndarray) -> np.ndarray:

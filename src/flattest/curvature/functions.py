@@ -19,6 +19,7 @@ from flattest.curvature.inputs import (
     takes_classes,
 )
 from flattest.curvature.operator import ROWS_AT_ONCE, Operator
+from flattest.curvature.trees import parted
 from flattest.errors import FlattestError
 from flattest.problem.data import Dataset
 from flattest.problem.losses import Loss, loss as flattest_loss
@@ -47,6 +48,8 @@ class FunctionOperator(Operator):
     tree: Any
     x: jnp.ndarray
     y: jnp.ndarray
+    # The parameters with what the user's tree has beside them.
+    restored: Callable[[Any], Any] = lambda params: params
     # Per-sample gradients held at once: 128 MB in float64, or one sample's where that is more.
     most_gradient_entries: int = 2**24
 
@@ -59,7 +62,7 @@ class FunctionOperator(Operator):
         return jax.tree.unflatten(self.tree, list(leaves.values()))
 
     def as_params(self, v):
-        return self._params(self.by_name(v))
+        return self.restored(self._params(self.by_name(v)))
 
     @cached_property
     def f(self) -> np.ndarray:
@@ -86,9 +89,12 @@ class FunctionOperator(Operator):
         if factors is None:
             return self.f
         params, *rest = self.at
-        return np.asarray(self.compiled.outputs(self.rescaled(factors), *rest))
+        return np.asarray(self.compiled.outputs(self._scaled(factors), *rest))
 
     def rescaled(self, factors):
+        return self.restored(self._scaled(factors))
+
+    def _scaled(self, factors):
         scaled = {name: np.asarray(leaf) * factors[name] for name, leaf in self.leaves.items()}
         return self._params(scaled)
 
@@ -210,10 +216,16 @@ def function_operator(function: Any, params: Any, data: Any, loss: Any) -> Funct
     change between calls: nothing of it that is compiled outlives the operator.
     Checks all that is given; raises a sentence where it cannot be measured.
     """
-    make = _of_model if isinstance(function, Model) else _of_function
+    make: Callable[..., _Function] = _of_model
+    restored = None
+    if not isinstance(function, Model):
+        make = _of_function
+        if callable(function):
+            function, params, restored = parted(function, params)
     failure = f"The model {type(function).__name__} and the loss must be hashable (frozen classes)"
     kind = attempt(failure, make, function, isinstance(data, Dataset), loss)
     found = _checked(kind, params, *_arrays(data))
+    found.restored = restored or found.restored
     check_used(unused(found.jaxpr, found.leaves), "leave unused parameters out")
     return found
 
@@ -270,11 +282,12 @@ def _arrays(data: Any) -> tuple[np.ndarray, np.ndarray]:
     """All batches put together, real numbers in float64."""
     pairs = batches_of(data)
     x, y = (np.concatenate([np.asarray(pair[k]) for pair in pairs]) for k in (0, 1))
-    if x.dtype.kind != "f":
+    if x.dtype.kind not in "fiub":
         raise FlattestError(f"The inputs are of type {x.dtype}; give them as floating point.")
     if not np.isfinite(x).all():
         raise FlattestError("The inputs contain NaN or infinite values; remove those samples.")
-    return x.astype(np.float64), y.astype(np.float64) if y.dtype.kind == "f" else y
+    x, y = (a.astype(np.float64) if a.dtype.kind == "f" else a for a in (x, y))
+    return x, y
 
 
 def sample_loss(loss: Any) -> tuple[Callable, Callable[[np.ndarray, int], Any]]:

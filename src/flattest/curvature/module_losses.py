@@ -210,11 +210,6 @@ def _classes_second(f: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, tor
     if f.dim() == 2 and y.shape == (len(f), 1):
         return f, y[:, 0]
     first, last = f.shape[:1] + f.shape[2:] == y.shape, f.shape[:-1] == y.shape
-    if f.dim() > 2 and first and last and f.shape[1] == f.shape[-1]:
-        raise FlattestError(
-            f"Outputs of shape {tuple(f.shape)} may have their classes second or last; give a loss "
-            "of your own that says which."
-        )
     return (f.movedim(-1, 1), y) if last and not first else (f, y)
 
 

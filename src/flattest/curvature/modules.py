@@ -181,11 +181,16 @@ class ModuleOperator(Operator):
             )
 
     def _scale(self) -> torch.Tensor:
-        """The order of each parameter's entries; of those that are all 0, the smallest order."""
-        sizes = [p.detach().abs().mean() for p in self.parameters.values()]
-        least = min([s for s in sizes if s > 0], default=torch.ones((), device=self.device))
-        each = zip(self.parameters.values(), sizes, strict=True)
-        return torch.cat([(s if s > 0 else least).expand(p.numel()) for p, s in each])
+        """The order of each parameter's entries; of those that are all 0, the smallest order. 0 for
+        the rows that stand for padding, which PyTorch never trains."""
+        sizes = {p: p.detach().abs().mean() for p in self.parameters.values()}
+        least = min([s for s in sizes.values() if s > 0], default=torch.ones(()))
+        each = {p: torch.full_like(p, float(s if s > 0 else least)) for p, s in sizes.items()}
+        for layer in self.module.modules():
+            held = isinstance(layer, nn.Embedding) and layer.padding_idx is not None
+            if held and layer.weight in each:
+                each[layer.weight][layer.padding_idx] = 0
+        return torch.cat([scale.detach().reshape(-1) for scale in each.values()])
 
     def _missed(self, few: Batch, v, Hv, scale, step: float) -> float:
         """How far Hv is from a difference of gradients, against the larger of Hv and what of the

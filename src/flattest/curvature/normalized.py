@@ -14,6 +14,20 @@ import numpy as np
 from flattest.curvature.mlp import NetworkHessian, row_dots
 from flattest.curvature.plain import PlainHessian
 
+# Relative to its terms, a difference this small is rounding error.
+_ROUNDING = 8 * np.finfo(float).eps
+# ‖x‖² − (x·v)² keeps ten digits where it is more than this share of ‖x‖².
+_CANCELLED = 1e-6
+
+
+def _norms(r: np.ndarray, axis: int) -> np.ndarray:
+    """√Σ r² along an axis, which is kept; the squares stay in range, by powers of 2."""
+    largest = np.abs(r).max(axis=axis, keepdims=True)
+    exponents = np.frexp(largest)[1]
+    scaled = np.ldexp(r, -exponents)
+    squares = np.einsum("ij,ij->j" if axis == 0 else "ij,ij->i", scaled, scaled)
+    return np.ldexp(np.sqrt(np.expand_dims(squares, axis)), exponents)
+
 
 class NormalizedHessian(NetworkHessian):
     """What Sim-BN and Sim-LN share: the tangent of the backward pass."""
@@ -104,16 +118,16 @@ class SimLNHessian(NormalizedHessian):
     """
 
     @cached_property
-    def _square(self) -> np.ndarray:
-        return row_dots(self.r, self.r)[:, None]
+    def _norm(self) -> np.ndarray:
+        return _norms(self.r, axis=1)
 
     @cached_property
     def kappa(self) -> np.ndarray:
-        return self._square > self.model.epsilon**2
+        return self._norm > self.model.epsilon
 
     @cached_property
     def nu(self):
-        return np.where(self.kappa, np.sqrt(self._square), self.model.epsilon)
+        return np.maximum(self._norm, self.model.epsilon)
 
     def _inner(self, a, b):
         return row_dots(a, b)[:, None] * self.kappa
@@ -148,16 +162,18 @@ class SimBNHessian(NormalizedHessian):
     """f = Σ_j c_j u_j, c = W2 ⊙ γ, u = r/s, s_j² = (1/n) Σ_k r_j(x_k)², data = training set.
 
     With w_j = (W1, b1)_j and v_j = Σ_k u_kj σ′_kj x′_k the statistics' share of the gradient,
-    ∂u_ij/∂w_j = (σ′_ij x′_i − u_ij v_j/n)/s_j  and
-    Tr ∂²u_ij/∂w_j² = σ″_ij ‖x′_i‖²/s_j − (2/n) σ′_ij x′_i·v_j/s_j² + (3/n²) u_ij ‖v_j‖²/s_j²
-                      − (u_ij/n) Σ_k ‖x′_k‖² (σ′_kj² + r_kj σ″_kj)/s_j².
+    ∂u_ij/∂w_j = D_ij/s_j, D_ij = σ′_ij x′_i − u_ij v_j/n,  and, since Σ_k u_kj² = n,
+    Tr ∂²u_ij/∂w_j² = σ″_ij ‖x′_i‖²/s_j − (u_ij/n) Σ_k ‖x′_k‖² r_kj σ″_kj/s_j²
+                      − ((2/n) D_ij·v_j + (u_ij/n) Σ_k ‖D_kj‖²)/s_j².
+    A neuron that is active at one point only has D = 0 there. Since s_j may be small, what remains
+    of such differences counts: D is split along and across v_j (`_differences`).
     A neuron that is 0 on all the training set has s_j = 1 and u_j = 0.
     """
 
     @cached_property
     def nu(self):
-        square = np.einsum("ij,ij->j", self.r, self.r) / self.data.n
-        return np.where(square == 0, 1.0, np.sqrt(square))
+        norms = _norms(self.r, axis=0)[0]
+        return np.where(norms == 0, 1.0, norms / np.sqrt(self.data.n))
 
     def _inner(self, a, b):
         return np.einsum("ij,ij->j", a, b) / self.data.n
@@ -181,24 +197,33 @@ class SimBNHessian(NormalizedHessian):
         u2 = self.normal**2
         return squares | {"gamma": u2 @ self.last**2, "W2": u2 @ self.theta["gamma"] ** 2}
 
-    def _first_square(self, x):
+    def _differences(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """‖D_ij‖², D_ij·v_j/‖v_j‖ and ‖v_j‖ for the inputs x, a column (or all) of x′."""
         v = self._shares(x)
-        square = row_dots(self.direct, self.direct) * row_dots(x, x)
-        square -= 2 * row_dots(self.direct * self.indirect, x @ v.T)
-        return square + self.indirect**2 @ row_dots(v, v)
+        size = np.sqrt(row_dots(v, v))
+        direction = v / np.where(size > 0, size, 1.0)[:, None]
+        projected = x @ direction.T
+        direct, indirect = self.slope * projected, self.normal * (size / self.data.n)
+        along = direct - indirect
+        along[np.abs(along) <= _ROUNDING * (np.abs(direct) + np.abs(indirect))] = 0.0
+        across = _squares_across(x, direction, projected)
+        return self.slope**2 * across + along**2, along, size
+
+    def _first_square(self, x):
+        squares, _, _ = self._differences(x)
+        return squares @ (self.c / self.nu) ** 2
 
     def laplacians(self):
         return {name: self._first_laplacian(x) for name, x in self.first_layer_inputs.items()}
 
     def _first_laplacian(self, x):
-        n, v, length = self.data.n, self._shares(x), row_dots(x, x)
-        weight = self.c / self.nu**2 / n
-        spread = self.slope**2
+        squares, along, size = self._differences(x)
+        weight = self.c / self.nu / self.nu / self.data.n
+        own = squares.sum(axis=0)
+        laplacian = -(2 * along @ (weight * size) + self.normal @ (weight * own))
         if self.curvature is not None:
-            spread = spread + self.r * self.curvature
-        own = weight * (3 * row_dots(v, v) / n - length @ spread)
-        laplacian = self.normal @ own - 2 * row_dots(self.slope * weight, x @ v.T)
-        if self.curvature is not None:
+            length = row_dots(x, x)
+            laplacian -= self.normal @ (weight * (length @ (self.r * self.curvature)))
             laplacian += length * (self.curvature @ (self.c / self.nu))
         return laplacian
 
@@ -209,6 +234,18 @@ class SimBNHessian(NormalizedHessian):
         gram += (self.indirect * row_dots(v, v)) @ self.indirect.T
         gram += (self.normal * (self.last**2 + self.theta["gamma"] ** 2)) @ self.normal.T
         return gram + float(self.model.output_bias)
+
+
+def _squares_across(x: np.ndarray, direction: np.ndarray, projected: np.ndarray) -> np.ndarray:
+    """‖x_i − (x_i·v_j) v_j‖² for unit vectors v_j (rows; 0 counts as one) and x_i·v_j."""
+    if x.shape[1] == 1:
+        return x**2 * (direction == 0).T
+    lengths = row_dots(x, x)[:, None]
+    across = lengths - projected**2
+    i, j = np.nonzero(across < _CANCELLED * lengths)
+    rest = x[i] - projected[i, j][:, None] * direction[j]
+    across[i, j] = row_dots(rest, rest)
+    return across
 
 
 OPERATORS: dict[str | None, type[NetworkHessian]] = {

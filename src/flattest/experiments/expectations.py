@@ -154,6 +154,13 @@ class AtMostInEverySeed(AtMost, frozen=True, tag="at_most_in_every_seed"):
     across_seeds = np.max
 
 
+class MeanAtLeast(AtLeast, frozen=True, tag="mean_at_least"):
+    """series ≥ value on the average over seeds: of what is 0 or 1, the share of seeds."""
+
+    rule = AtMost.rule._replace(quantity="the mean of {series} {place}", side="≥")
+    across_seeds = np.mean
+
+
 class WithinOfBound(Expectation, frozen=True, tag="within_of_bound"):
     """|series / bound − 1| ≤ relative: how far the sharpness is from its certified lower bound."""
 
@@ -328,6 +335,7 @@ AnyExpectation = Union[  # noqa: UP007
     AtMost,
     AtLeast,
     AtLeastInEverySeed,
+    MeanAtLeast,
     AtMostInEverySeed,
     WithinOfBound,
     RisesAfterMinimum,

@@ -41,6 +41,7 @@ from flattest.training.keys import digest, run_keys
 from flattest.training.run import Run
 
 VariantName = Literal["quick", "full"]
+Seeds = int | range | None  # so many from 0 on, or these; None: as many as the variant says
 VARIANTS: tuple[VariantName, ...] = ("quick", "full")
 
 
@@ -101,15 +102,17 @@ class Variant(msgspec.Struct, Generic[T], frozen=True, forbid_unknown_fields=Tru
         if self.seeds < 1:
             raise FlattestError(f"An experiment needs at least one seed, not {self.seeds}.")
 
-    def count(self, seeds: int | None = None) -> int:
-        """How many seeds: its own number, unless another is asked for."""
+    def chosen(self, seeds: Seeds = None) -> range:
+        """Which seeds: its own number of them, unless another number, or seeds, are asked for."""
+        if isinstance(seeds, range):
+            return seeds
         if seeds is not None and seeds < 1:
             raise FlattestError(f"The number of seeds must be at least 1, not {seeds}.")
-        return self.seeds if seeds is None else seeds
+        return range(self.seeds if seeds is None else seeds)
 
-    def keys(self, seeds: int | None = None) -> list[list[str]]:
+    def keys(self, seeds: Seeds = None) -> list[list[str]]:
         """For each seed the keys that its run may have, the present engine's first."""
-        return [list(run_keys(self.task, seed)) for seed in range(self.count(seeds))]
+        return [list(run_keys(self.task, seed)) for seed in self.chosen(seeds)]
 
     @property
     def needs(self) -> set[str]:

@@ -16,9 +16,9 @@ from flattest.evidence import Verdict
 from flattest.flatness.bounds import lower_bound
 from flattest.flatness.certification import differentiable, is_interpolator
 from flattest.flatness.extreme import Points, distinct_inputs, separate
+from flattest.problem.checks import check_count
 from flattest.problem.data import Dataset
 from flattest.problem.losses import Loss
-from flattest.problem.checks import check_count
 from flattest.problem.models import MLP, Params
 
 RESOLUTION = 1e-5

@@ -10,19 +10,22 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from flattest.errors import FlattestError
 from flattest.experiments.experiment import Computed
-from flattest.problem.data import Dataset
-from flattest.problem.distributions import AnyDistribution
-from flattest.problem.losses import MSE, Loss
-from flattest.problem.models import MLP, AnyModel, Model, Params
+from flattest.problem.data import Dataset, Distribution
+from flattest.problem.distributions import AnyDistribution, declared as declared_law
+from flattest.problem.libraries import adopted
+from flattest.problem.losses import MSE, Loss, loss as resolve_loss
+from flattest.problem.models import MLP, AnyModel, Model, Params, declared as declared_model
 
 
 class Challenge(Computed, frozen=True, tag="challenge"):
     """One seed's attempt: the network found, as `sharpness`, `bound`, `test_error`, whether it is
-    `certified` to be a flattest one, and the `start_…` of the search (NaN where it was built).
+    `certified` to be a flattest one, the `start_…` of the search and whether it `converged`: no
+    step went further down (NaN where it was built).
 
     `wrong` is how many fresh points the search's start is taught wrongly.
     """
@@ -34,12 +37,15 @@ class Challenge(Computed, frozen=True, tag="challenge"):
     wrong: int = 100
     steps: int = 1500
 
+    def __post_init__(self) -> None:
+        declare(self)
+
     def compute(self, seed: int) -> Mapping[str, Any]:
         from flattest.flatness.certification import certify
 
         data = self.distribution.draw(self.n, seed)
         params = known_bad_flattest(self.model, data, self.loss)
-        start = {"start_sharpness": np.nan, "start_test_error": np.nan}
+        start = {"start_sharpness": np.nan, "start_test_error": np.nan, "converged": np.nan}
         if params is None:
             params, start = self._search(data, seed)
         found = certify(self.model, params, data, self.loss)
@@ -69,7 +75,29 @@ class Challenge(Computed, frozen=True, tag="challenge"):
         return found.params, {
             "start_sharpness": found.start.sharpness,
             "start_test_error": found.start.test_error,
+            "converged": float(found.status == "converged"),
         }
+
+
+def declare(spec: msgspec.Struct) -> None:
+    """What a user gave as `distribution`, `model` and `loss` becomes specs that the store can keep;
+    raises where it is none of what can be."""
+    law, model = getattr(spec, "distribution"), adopted(getattr(spec, "model"))  # noqa: B009
+    if not isinstance(law, Distribution):
+        raise FlattestError(
+            f"A setup's distribution cannot be this {type(law).__name__}: it is one of flattest's, "
+            "your own subclass of ft.Distribution, or a Dataset with held-out examples."
+        )
+    if not isinstance(model, Model):
+        raise FlattestError(
+            f"A setup's model cannot be this {type(model).__name__}: it has init(d, seed) and "
+            "apply(params, x, train_x), as MLP and FunctionModel have, or is made by ft.equinox, "
+            "ft.flax or ft.pytorch."
+        )
+    force = partial(msgspec.structs.force_setattr, spec)
+    force("distribution", declared_law(law))
+    force("model", declared_model(model))
+    force("loss", resolve_loss(getattr(spec, "loss")))  # noqa: B009
 
 
 def known_bad_flattest(model: Model, data: Dataset, loss: Loss) -> Params | None:

@@ -211,6 +211,9 @@ def _flatness(results: Sequence[Run]) -> str:
         return ""
     sharpness, bound = np.median(at_end, axis=0)
     against = f", certified lower bound {bound:.4g}" if np.isfinite(bound) else ""
+    if sharpness < bound:
+        loss = np.median([tail(r["train_loss"]) for r in results if _is_minimum(r)])
+        against += f" of interpolators, which these are not (training loss {loss:.2g})"
     return f"; sharpness {sharpness:.4g}{against}"
 
 
@@ -283,7 +286,12 @@ def _is_far_down(result: Run, reached: Reach) -> bool:
     sharpness, bound = result["sharpness"].item(), result["bound"].item()
     if np.isfinite(bound):
         return sharpness <= COMPARABLE * bound * np.fmax(1.0, reached.ratio)
-    return sharpness <= COMPARABLE * reached.sharpness
+    return sharpness <= COMPARABLE * reached.sharpness and _has_converged(result)
+
+
+def _has_converged(result: Run) -> bool:
+    """Whether the search found no way further down; those of earlier versions do not say."""
+    return "converged" not in result.series or result["converged"].item() != 0
 
 
 def _goal(result: Run, reached: Reach) -> str:
@@ -292,6 +300,8 @@ def _goal(result: Run, reached: Reach) -> str:
         if not reached.ratio > 1:
             return f"{ratio:.3g} times the certified lower bound; more `steps` would settle it."
         goal = f"{reached.ratio:.3g} instead of {ratio:.3g} times the certified lower bound"
+    elif result["sharpness"].item() <= COMPARABLE * reached.sharpness:
+        return "they were still descending; more `steps` would settle it."
     elif np.isfinite(reached.sharpness):
         goal = f"sharpness {reached.sharpness:.4g}"
     else:

@@ -22,12 +22,11 @@ from flattest.errors import FlattestError
 from flattest.experiments.expectations import AnyExpectation, AtLeast, AtMost
 from flattest.experiments.experiment import Experiment, Task, Variant
 from flattest.experiments.training import Training
-from flattest.lab.challenge import Challenge
-from flattest.problem.data import Dataset, Distribution, HeldOut
-from flattest.problem.distributions import AnyDistribution, declared
-from flattest.problem.libraries import adopted
-from flattest.problem.losses import MSE, Loss, loss
-from flattest.problem.models import AnyModel, Model, declared as declared_model
+from flattest.lab.challenge import Challenge, declare
+from flattest.problem.data import Dataset, HeldOut
+from flattest.problem.distributions import AnyDistribution
+from flattest.problem.losses import MSE, Loss
+from flattest.problem.models import AnyModel
 from flattest.training.algorithms import Phase
 from flattest.training.flows import Flow
 from flattest.training.log import Log
@@ -62,7 +61,7 @@ class Setup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
             if isinstance(phase := getattr(self, name), Phase | Flow):
                 msgspec.structs.force_setattr(self, name, (phase,))
         self._take_examples()
-        self._declare()
+        declare(self)
         for field in msgspec.structs.fields(self):
             _check_kind(field, getattr(self, field.name))
         if not self.name or "/" in self.name:
@@ -74,26 +73,6 @@ class Setup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
                 f"The test error that counts as generalizing must lie in (0, 0.5), "
                 f"not {self.generalizes!r}."
             )
-
-    def _declare(self) -> None:
-        """A user's own distribution and model become specs that the store can keep."""
-        if not isinstance(self.distribution, Distribution):
-            kind = type(self.distribution).__name__
-            raise FlattestError(
-                f"A setup's distribution cannot be this {kind}: it is one of flattest's, your own "
-                "subclass of ft.Distribution, or a Dataset with held-out examples."
-            )
-        msgspec.structs.force_setattr(self, "model", adopted(self.model))
-        if not isinstance(self.model, Model):
-            kind = type(self.model).__name__
-            raise FlattestError(
-                f"A setup's model cannot be this {kind}: it has init(d, seed) and "
-                "apply(params, x, train_x), as MLP and FunctionModel have, or is made by "
-                "ft.equinox, ft.flax or ft.pytorch."
-            )
-        msgspec.structs.force_setattr(self, "distribution", declared(self.distribution))
-        msgspec.structs.force_setattr(self, "model", declared_model(self.model))
-        msgspec.structs.force_setattr(self, "loss", loss(self.loss))
 
     def _take_examples(self) -> None:
         """Examples given as a dataset are what is drawn from; all are trained on unless n says."""

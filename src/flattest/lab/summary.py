@@ -13,7 +13,7 @@ import numpy as np
 from flattest.errors import FlattestError
 from flattest.evidence import Verdict
 from flattest.experiments.expectations import Expectation, tail
-from flattest.experiments.experiment import Experiment, Task, VariantName
+from flattest.experiments.experiment import Experiment, Seeds, Task, VariantName
 from flattest.files import read_json, unreadable
 from flattest.runs.results import assess, stored
 from flattest.runs.store import Store, read_spec
@@ -76,15 +76,13 @@ class Summary(msgspec.Struct, frozen=True):
 
 
 def summarize(
-    chosen: Iterable[Experiment], variant: VariantName, store: Store, seeds: int | None = None
+    chosen: Iterable[Experiment], variant: VariantName, store: Store, seeds: Seeds = None
 ) -> list[Summary]:
     """The experiments that have runs which are done."""
     return [s for e in chosen if (s := _summary(e, variant, store, seeds)) is not None]
 
 
-def _summary(
-    e: Experiment, variant: VariantName, store: Store, seeds: int | None
-) -> Summary | None:
+def _summary(e: Experiment, variant: VariantName, store: Store, seeds: Seeds) -> Summary | None:
     runs = stored(e, variant, store, seeds)
     found = [run for run in runs if run.done]
     if not found:

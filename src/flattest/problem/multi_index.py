@@ -81,7 +81,10 @@ _BASIC: dict[tuple[str, str], Callable[[np.ndarray], np.ndarray]] = {
     ("linear", "relu"): lambda k: k / 2,
     ("quadratic", "quadratic"): lambda k: 1 + 2 * k**2,
     ("quadratic", "relu"): lambda k: (1 + k**2) / np.sqrt(2 * np.pi),
-    ("relu", "relu"): lambda k: (np.sqrt(1 - k**2) + k * (np.pi - np.arccos(k))) / (2 * np.pi),
+    # 1 − k² would round other than arccos does, and near k = 1 only the same angle in both cancels.
+    ("relu", "relu"): lambda k: (
+        (np.sqrt((1 - k) * (1 + k)) + k * (np.pi - np.arccos(k))) / (2 * np.pi)
+    ),
 }
 _DEGREES = {"linear": 1, "relu": 1, "quadratic": 2}
 
@@ -110,7 +113,10 @@ def gaussian_moments(first: str, W, second: str, V) -> np.ndarray:
 
 
 def population_loss(W, a, distribution: MultiIndex, activation: str) -> float:
-    """E (f(x) − y)² = E y² − 2 a·k + aᵀ K a in closed form (App. B), noise included."""
+    """E (f(x) − y)² = E y² − 2 a·k + aᵀ K a in closed form (App. B), noise included.
+
+    Near the teacher the terms cancel, which leaves an error of some 1e-15 of the largest.
+    """
     power, k, K = _quadratic_form(W, distribution, activation)
     a = finite_array("The array of outer weights", a)
     if a.shape != k.shape:

@@ -2,7 +2,7 @@
 
 Such a file is self-contained: `load_network` gives back all that a certificate is about. Parameters
 from elsewhere are read by `load_params`, and `model_of` finds the architecture from their shapes.
-Nothing is ever unpickled.
+Nothing is ever unpickled: of PyTorch's own files (.pt, .pth) the weights alone are read.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from flattest.errors import FlattestError
+from flattest.errors import FlattestError, first_line
 from flattest.files import present, read_tensors, write_tensors
 from flattest.problem.data import Dataset, Examples, Rows
 from flattest.problem.distributions import AnyDistribution
@@ -23,6 +23,8 @@ from flattest.problem.models import MLP, Norm, Params
 
 FORMAT = "flattest network 1"
 _DATA = {"data.x", "data.y"}
+_PYTORCH = (".pt", ".pth", ".bin")
+_NESTED = ("state_dict", "model_state_dict", "model")  # what training scripts keep weights under
 _EXAMPLES = tuple(f"examples.{name}" for name in Rows._fields)
 
 
@@ -115,11 +117,36 @@ def model_of(
 
 def _read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     present(path)
+    if path.suffix in _PYTORCH:
+        return {name: _float64(path, name, v) for name, v in _pytorch(path).items()}, {}
     try:
         tensors, metadata = read_tensors(path)
     except FlattestError as error:
         raise FlattestError(f"{path} cannot be read as safetensors: {error.__cause__}.") from None
     return {name: _float64(path, name, value) for name, value in tensors.items()}, metadata
+
+
+def _pytorch(path: Path) -> dict[str, np.ndarray]:
+    """The tensors of a file that torch.save wrote, its weights only: no code in it is run."""
+    remedy = (
+        "write its weights from where they are known, safetensors.torch.save_file("
+        "module.state_dict(), 'weights.safetensors'), and give that file"
+    )
+    try:
+        import torch
+    except ImportError:
+        raise FlattestError(f"Reading {path} needs PyTorch; or {remedy}.") from None
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:
+        raise FlattestError(
+            f"{path} holds more than weights ({first_line(error)}): {remedy}."
+        ) from None
+    nested = [found[key] for key in _NESTED if isinstance(found, dict) and key in found]
+    state = nested[0] if nested else found
+    if not isinstance(state, dict) or not all(isinstance(v, torch.Tensor) for v in state.values()):
+        raise FlattestError(f"{path} holds no dict of tensors: {remedy}.")
+    return {name: value.detach().numpy() for name, value in state.items()}
 
 
 def _float64(path: Path, name: str, value: np.ndarray) -> np.ndarray:

@@ -180,9 +180,10 @@ def _is_zero(constant: Known | Steps) -> bool:
     """Whether it is 0 for every sample: what comes from x may be 0 for this one alone."""
     if isinstance(constant, Steps) or constant.varies:
         return False
-    # −∞ is what reductions and padding begin with; it takes part in no sum.
+    # −∞ is what reductions and padding begin with, NaN what a look-up beyond a table would give;
+    # they take part in no sum.
     value = np.asarray(constant.value, float)
-    return bool(np.all((value == 0) | np.isneginf(value)))
+    return bool(np.all((value == 0) | np.isneginf(value) | np.isnan(value)))
 
 
 def _is_constant(value) -> bool:
@@ -315,6 +316,9 @@ def _smooth(walk: _Walk, equation, shape, value, *rest):
     walk.reason = walk.reason or f"{equation.primitive.name} is not piecewise linear"
     if not all(_is_constant(v) for v in rest):
         raise NotFollowed(f"its operation {equation.primitive.name} takes two of its values")
+    if isinstance(value, Weight):
+        # W → βW may be undone by another change of W, such as W + log β before exp.
+        raise NotFollowed(f"its operation {equation.primitive.name} is of a weight alone")
     # W → βW may be undone by β^c after a power c, which units do not follow.
     if equation.primitive.name in ("sqrt", "rsqrt", "cbrt", "square", "integer_pow", "pow"):
         raise NotFollowed(f"its operation {equation.primitive.name} may scale with a power")
@@ -393,6 +397,21 @@ def _convolution(walk: _Walk, equation, shape, value, weight):
     return Hidden(np.broadcast_to(target.reshape(placed), shape), value.depends | {weight.name})
 
 
+def _gathered(walk: _Walk, equation, shape, table, index):
+    """Rows of a table of weights, as words are looked up: columns are units."""
+    numbers, sizes = equation.params["dimension_numbers"], equation.params["slice_sizes"]
+    rows = numbers.collapsed_slice_dims == numbers.start_index_map == (0,)
+    whole = isinstance(table, Weight) and tuple(sizes[1:]) == table.index.shape[1:]
+    if not rows or not whole or not isinstance(index, Known):
+        raise NotFollowed("its operation gather is not known")
+    target = walk.units.new(*table.index.shape[1:])
+    walk.use(table, target, FIXED)
+    placed = [1] * len(shape)
+    for axis, length in zip(numbers.offset_dims, target.shape, strict=True):
+        placed[axis] = length
+    return Hidden(np.broadcast_to(target.reshape(placed), shape), frozenset({table.name}))
+
+
 _SHAPES = "reshape transpose broadcast_in_dim squeeze expand_dims slice rev copy copy_p"
 _SMOOTH = (
     "tanh logistic exp exp2 expm1 log log1p sin cos tan erf erfc sqrt rsqrt cbrt square "
@@ -414,6 +433,7 @@ RULES: dict[str, Callable[..., Any]] = {
     "select_n": _select,
     "mul": _product,
     "div": _quotient,
+    "gather": _gathered,
     "dot_general": _dot,
     "conv_general_dilated": _convolution,
 }

@@ -459,6 +459,9 @@ def _smooth(walk: Walk, func, out, x, *args, **kwargs):
     walk.reason = walk.reason or f"{_shown(func)} is not piecewise linear"
     if any(walk.depends(a) for a in (*args, *kwargs.values())):
         raise NotFollowed(f"its operation {_shown(func)} takes two of its values")
+    if walk.kind(x) == Kind.WEIGHT:
+        # W → βW may be undone by another change of W, such as W + log β before exp.
+        raise NotFollowed(f"its operation {_shown(func)} is of a weight alone")
     return walk.pinned(walk.hidden(x))
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import msgspec
 
 from flattest.errors import visible
-from flattest.experiments.experiment import Experiment, Task, VariantName
+from flattest.experiments.experiment import Experiment, Seeds, Task, VariantName
 from flattest.experiments.registry import experiment
 from flattest.runs.store import Store
 
@@ -34,7 +34,7 @@ def with_needed(chosen: Iterable[Experiment], variant: VariantName) -> list[Expe
 
 
 def plan(
-    chosen: Iterable[Experiment], variant: VariantName, store: Store, seeds: int | None = None
+    chosen: Iterable[Experiment], variant: VariantName, store: Store, seeds: Seeds = None
 ) -> list[Job]:
     """The runs that are not done, each once, asked for in the store; the longest first.
 
@@ -44,7 +44,7 @@ def plan(
     for e in chosen:
         v = e.variant(variant)
         label = e.name if variant == "full" else f"{e.name}:quick"
-        for seed in range(v.count(seeds)):
+        for seed in v.chosen(seeds):
             key = store.add(v.task, seed, label)
             found = store.run(key)
             if found is None or not found.examined().done:

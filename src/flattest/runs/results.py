@@ -9,7 +9,7 @@ import msgspec
 from flattest.errors import FlattestError
 from flattest.evidence import Verdict
 from flattest.experiments.expectations import Expectation, Others
-from flattest.experiments.experiment import VARIANTS, Experiment, VariantName
+from flattest.experiments.experiment import VARIANTS, Experiment, Seeds, VariantName
 from flattest.experiments.registry import experiment
 from flattest.runs.folder import StoredRun
 from flattest.runs.questions import asked_for
@@ -34,19 +34,17 @@ class Assessment(msgspec.Struct, frozen=True):
     verdicts: tuple[Verdict, ...]
 
 
-def results(
-    e: Experiment, variant: VariantName, store: Store, seeds: int | None = None
-) -> list[Run]:
+def results(e: Experiment, variant: VariantName, store: Store, seeds: Seeds = None) -> list[Run]:
     """What the store has of an experiment: one result for each seed that is done."""
     return [found.run() for found in stored(e, variant, store, seeds) if found.done]
 
 
 def stored(
-    e: Experiment, variant: VariantName, store: Store, seeds: int | None = None
+    e: Experiment, variant: VariantName, store: Store, seeds: Seeds = None
 ) -> list[StoredRun]:
     """The runs of an experiment that the store knows, by seed; broken if they cannot be read."""
     v = e.variant(variant)
-    found = (store.run_of(v.task, seed) for seed in range(v.count(seeds)))
+    found = (store.run_of(v.task, seed) for seed in v.chosen(seeds))
     return [run.examined() if run.done else run for run in found if run is not None]
 
 
@@ -75,9 +73,7 @@ def has_label(run: StoredRun, pattern: str) -> bool:
     return any(fnmatch.fnmatchcase(n, pattern) for n in (run.label, run.label.partition(":")[0]))
 
 
-def assess(
-    e: Experiment, variant: VariantName, store: Store, seeds: int | None = None
-) -> Assessment:
+def assess(e: Experiment, variant: VariantName, store: Store, seeds: Seeds = None) -> Assessment:
     """What the runs that are done say of an experiment; none are started.
 
     An expectation that cannot be assessed, such as a comparison with what was not run, is not met.
@@ -93,7 +89,7 @@ def assess(
     here = [found.run() for found in runs if found.done]
     v = e.variant(variant)
     verdicts = tuple(verdict(x, here, others) for x in v.expectations) if here else ()
-    missing = v.count(seeds) - len(here)
+    missing = len(v.chosen(seeds)) - len(here)
     met = missing == 0 and all(verdict.holds for verdict in verdicts)
     return Assessment(e.name, variant, e.key, e.statement, met, tuple(runs), missing, verdicts)
 

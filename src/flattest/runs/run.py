@@ -5,7 +5,7 @@ from functools import partial
 
 from rich.console import Console
 
-from flattest.experiments.experiment import Experiment, VariantName
+from flattest.experiments.experiment import Experiment, Seeds, VariantName
 from flattest.runs.plan import plan, with_needed
 from flattest.runs.results import Assessment, assess
 from flattest.runs.store import Store
@@ -17,7 +17,7 @@ def run_experiments(
     chosen: Iterable[Experiment],
     variant: VariantName,
     store: Store,
-    seeds: int | None = None,
+    seeds: Seeds = None,
     workers: int | None = None,
     scheduler: str | None = None,
     console: Console | None = None,
@@ -25,10 +25,10 @@ def run_experiments(
 ) -> list[Assessment]:
     """Run the experiments that are not done, then say whether the results are as expected.
 
-    `seeds` overrides each experiment's own number. `workers` processes are started (by default one
-    per core; with 1 the work is done in this process), unless the address of a Dask `scheduler` is
-    given. Runs that failed are tried again. `preload` is a user's function that every worker
-    calls first, for what it makes and registers.
+    `seeds` overrides each experiment's own number: so many from 0 on, or those of a range.
+    `workers` processes are started (by default one per core; with 1 the work is done in this
+    process), unless the address of a Dask `scheduler` is given. Runs that failed are tried again.
+    `preload` is a user's function that every worker calls first, for what it makes and registers.
     """
     chosen = list(chosen)
     jobs = plan(with_needed(chosen, variant), variant, store, seeds)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +17,9 @@ from flattest.problem.libraries import torch_model
 from flattest.problem.losses import Loss, per_sample, zero_one_error
 from flattest.problem.models import MLP, Model, Params
 from flattest.problem.randomness import generator
+
+if TYPE_CHECKING:
+    from flattest.training.kernels.cube import Cube
 
 Point = dict[str, float]  # what is logged at one epoch
 Series = dict[str, np.ndarray]
@@ -62,6 +66,20 @@ class Metrics:
             return model.apply(params, x)
         return np.asarray(_outputs(self.model, params, x, self.data.x))
 
+    def test_outputs(self, params: Params, points: Population) -> np.ndarray:
+        """f_θ on the test points, which are most of what a point of the log costs."""
+        low = _slope_below(self.model)
+        if low is None or self._cube is None:
+            return self.outputs(params, points.x)
+        return self._cube.outputs(params, low)
+
+    @cached_property
+    def _cube(self) -> "Cube | None":
+        """The test points as `kernels.cube` takes them."""
+        from flattest.training.kernels.cube import Cube  # brings Numba along
+
+        return None if self.population is None else Cube.of(self.population.x)
+
     def mean_loss(self, f: np.ndarray, y: np.ndarray) -> float:
         return float(np.mean(per_sample(self.loss, f, y)))
 
@@ -86,6 +104,14 @@ class Metrics:
         return float("nan") if bound is None else bound.value
 
 
+def _slope_below(model: Model) -> float | None:
+    """σ′ below 0 where f = W2 · σ(W1 x + b1) + b_out, with σ linear below 0 and σ(t) = t above."""
+    if not isinstance(model, MLP) or model.depth > 2 or model.norm is not None:
+        return None
+    slopes = model.sigma.slopes
+    return slopes[0] if slopes is not None and slopes[1] == 1 else None
+
+
 def _training(metrics: Metrics, params: Params) -> Point:
     y = metrics.data.y
     (value, f), g = metrics.loss_and_gradient(params)
@@ -107,7 +133,7 @@ def _test(metrics: Metrics, params: Params) -> Point:
     points = metrics.population
     if points is None:
         return {"test_loss": float("nan"), "test_error": float("nan")}
-    f = metrics.outputs(params, points.x)
+    f = metrics.test_outputs(params, points)
     return {
         "test_loss": metrics.mean_loss(f, points.y),
         "test_error": zero_one_error(f, points.y),

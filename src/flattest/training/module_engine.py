@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from flattest.curvature.inputs import attempt
-from flattest.curvature.module_losses import mean_loss
+from flattest.curvature.module_losses import sample_loss
 from flattest.errors import FlattestError
 from flattest.problem.data import Dataset
 from flattest.problem.libraries import torch_model
@@ -67,7 +67,7 @@ class _Worker:
         self.module = model.filled(state.params, data.d, state.dtype)
         self.names = [name for name, _ in self.module.named_parameters()]
         self.parameters = list(self.module.parameters())
-        self.loss = mean_loss(problem.loss).of_batch
+        self.loss = mean_loss(problem.loss)
         self.x = torch.tensor(data.x.astype(state.dtype))
         self.y = labels(problem.loss, data.y.astype(state.dtype))
         self.optimizer = _optimizer(phase, self.parameters)
@@ -224,6 +224,12 @@ def _norm(tensors: Tensors) -> float:
     return float(torch.stack([(t * t).sum() for t in tensors]).sum().sqrt())
 
 
+def mean_loss(loss: Loss) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
+    """L of a batch's outputs and labels."""
+    total = sample_loss(loss).total
+    return lambda f, y: total(f, y) / len(f)
+
+
 def labels(loss: Loss, y: np.ndarray) -> torch.Tensor:
     """Labels as the loss takes them: classes are whole numbers."""
     found = torch.tensor(y)
@@ -234,7 +240,7 @@ def loss_and_gradient(model: Any, loss: Loss, params: dict, data: Dataset):
     """(L(θ), f_θ on the training set) and ∇L(θ), in float64."""
     module = model.filled(params, data.d)
     f = module(torch.tensor(data.x))
-    value = mean_loss(loss).of_batch(f, labels(loss, np.asarray(data.y)))
+    value = mean_loss(loss)(f, labels(loss, np.asarray(data.y)))
     g = torch.autograd.grad(value, list(module.parameters()), materialize_grads=True)
     names = [name for name, _ in module.named_parameters()]
     named = dict(zip(names, (u.numpy() for u in g), strict=True))

@@ -6,7 +6,7 @@ import pytest
 import flattest as ft
 from flattest.flatness.convex import cells
 from flattest.flatness.convex.cells import arrangement, most_cells
-from flattest.problem.data import hypercube
+from flattest.problem.distributions import hypercube
 from support.patterns import open_patterns
 
 

@@ -6,7 +6,7 @@ from scipy.optimize import minimize
 
 from flattest.flatness.convex.certificate import patterns, simple_steepness, steepness
 from flattest.flatness.convex.rows import rows_of
-from support.patterns import problem
+from flattest.studies.question1.small import problem
 
 
 def ratio(rows, dual, v):

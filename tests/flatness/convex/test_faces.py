@@ -1,16 +1,19 @@
 """The decision by label-pure faces agrees with the cone program over all cells."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import flattest as ft
-from flattest.flatness.convex.faces import Face, dead_direction, decide_faces, pushable
-
-XOR = np.array([[1.0, 1], [1, -1], [-1, 1], [-1, -1]])
-
-
-def xor_neurons(d):
-    return np.hstack([XOR, np.zeros((4, d - 2))])
+from flattest.flatness.convex.faces import (
+    Face,
+    dead_direction,
+    decide_faces,
+    kinks_left,
+    pushable,
+)
+from flattest.studies.question1.faces import contradicted, four_neurons
 
 
 def limit_trace(params, data):
@@ -25,7 +28,7 @@ def limit_trace(params, data):
 )
 def test_it_agrees_with_the_cone_program(d, n, seed):
     data = ft.xor(n=n, d=d, seed=seed)
-    decided = decide_faces(ft.MLP(4), data, xor_neurons(d))
+    decided = decide_faces(ft.MLP(4), data, four_neurons(d))
     assert decided.bound == pytest.approx(ft.lower_bound(ft.MLP(4), data).value)
     if decided.dead is not None:
         assert (data.x @ decided.dead <= 1e-9).all()
@@ -34,6 +37,8 @@ def test_it_agrees_with_the_cone_program(d, n, seed):
     reached = least <= decided.bound * (1 + 1e-8)
     assert reached == (decided.outcome != "not approached")
     assert decided.outcome != "open"
+    assert not decided.above < least * (1 - 1e-8)
+    assert not contradicted(decided, data, tries=10, seed=seed)
 
 
 @pytest.mark.slow
@@ -44,7 +49,7 @@ def test_it_agrees_with_the_cone_program_on_many_draws():
 
 def test_the_whole_square_has_the_four_neurons_only_and_they_stay_at_their_kinks():
     data = ft.xor(n=4, d=2, seed=0, distinct=True)
-    decided = decide_faces(ft.MLP(4), data, XOR)
+    decided = decide_faces(ft.MLP(4), data, four_neurons(2))
     assert decided.outcome == "not approached"
     assert ft.flattest_network(ft.MLP(4), data).least > 4 * np.sqrt(2) * (1 + 1e-3)
 
@@ -77,6 +82,23 @@ def test_kinks_are_pushed_exactly_where_they_lie_in_an_open_half_space():
     Z, S = np.array([[1.0, 0], [0, 1], [0, -1]]), np.array([True, False, False])
     assert not pushable(Z, Face(np.array([1.0, 0]), S))
     assert pushable(Z[:2], Face(np.array([1.0, 0]), S[:2]))
+
+
+def test_kinks_that_cannot_be_pushed_together_are_counted():
+    Z = np.array([[1.0, 0], [0, 1], [0, -1]])
+    face = Face(np.array([1.0, 0]), np.array([True, False, False]))
+    assert len(kinks_left(Z, face)) == 1
+    assert len(kinks_left(Z[:2], face._replace(S=face.S[:2]))) == 0
+
+
+def test_the_attack_contradicts_what_is_not_so():
+    """On a triangle every point is a face of its own, and none of them is one of xor's neurons."""
+    angles = np.arange(3) * 2 * np.pi / 3
+    data = ft.Dataset(np.column_stack([np.cos(angles), np.sin(angles)]), [1.0, -1.0, 1.0])
+    decided = decide_faces(ft.MLP(3), data, np.zeros((0, 2)))
+    assert not contradicted(decided, data, tries=10, seed=0)
+    for wrong in ("proven", "not approached"):
+        assert contradicted(replace(decided, outcome=wrong), data, tries=10, seed=0)
 
 
 def test_labels_0_and_other_activations_are_refused():

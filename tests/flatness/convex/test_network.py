@@ -9,7 +9,8 @@ from flattest.flatness.convex.certificate import patterns, steepness
 from flattest.flatness.convex.rows import rows_of
 from flattest.flatness.extreme import is_extreme
 from flattest.problem.losses import interpolates
-from support.patterns import least_trace, problem
+from flattest.studies.question1.small import problem
+from support.patterns import least_trace
 from support.reference import dense_hessian
 
 FEW = range(0, 24, 2)

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import flattest as ft
-from support.patterns import output_range, tiny_problem
+from flattest.studies.question1.small import tiny_problem
+from support.patterns import output_range
 
 RELU = ft.MLP(3)
 

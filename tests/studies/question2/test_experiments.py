@@ -17,6 +17,7 @@ from flattest.papers.wen2023.experiments import EXPERIMENTS as PANELS
 from flattest.runs.provenance import git
 from flattest.studies.question2 import experiments
 from flattest.studies.question2.experiments import EXPERIMENTS, Limit
+from flattest.studies.question2.table import main_table
 from flattest.studies.question2.tasks import onwards
 from flattest.training.keys import digest
 from support.places import ROOT
@@ -85,7 +86,8 @@ def test_the_ways_on_from_one_start_take_the_same_time():
             assert phase.time == 4.0
             continue
         per_step = phase.lr * phase.rho**2 / 2 + (phase.lr * phase.label_noise) ** 2 / 2
-        assert phase.length(100) * 100 * per_step == pytest.approx(4.0), way
+        steps = phase.length(100) * phase.steps_per_epoch(100)
+        assert steps * per_step == pytest.approx(4.0), way
     task = Limit()
     for way, phase in task._phases(0.05).items():
         per_step = phase.lr * phase.rho**2 / 2 + (phase.lr * phase.label_noise) ** 2 / 2
@@ -99,3 +101,9 @@ def test_the_page_quotes_the_errors_of_1_sam_as_it_is():
         if summary.experiment in {f"wen2023/fig{panel}" for panel in ("4b", "9b", "11b")}:
             quoted = f"{summary.column('test_error').median:.3f} in {summary.figure.split()[1]}"
             assert quoted.replace(" in 4b", " in Figure 4b") in page
+
+
+def test_the_main_table_of_the_page_is_that_of_the_committed_results():
+    page = (ROOT / "docs" / "question2.md").read_text(encoding="utf-8")
+    assert main_table(SUMMARIES) in page
+    assert main_table(SUMMARIES[1:]) != main_table(())

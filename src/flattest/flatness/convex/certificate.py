@@ -122,3 +122,12 @@ def project(generators: np.ndarray, target: np.ndarray) -> np.ndarray:
         if used.any():
             c[used] = nnls(generators[used].T, target)[0]
     return c
+
+
+def shortest(h: np.ndarray, g: np.ndarray) -> np.ndarray:
+    """The shortest q with h q ≥ g (Lawson and Hanson, chapter 23)."""
+    if (g <= 0).all():
+        return np.zeros(h.shape[1])
+    E, f = np.column_stack([h, g]), np.append(np.zeros(h.shape[1]), 1.0)
+    r = project(E, f) @ E - f
+    return -r[:-1] / r[-1] if r[-1] else r[:-1]

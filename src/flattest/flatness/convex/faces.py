@@ -23,7 +23,8 @@ constant is guessed.
   v₀: no w ≠ 0 has w·r_h = 0 on S₀ and w·r_h ≤ 0 on the kinks of v₀.
 Where there is none, every flattest network consists of known neurons. Where there are, the cover of
 the labels with the greatest weight on others is a linear program whose columns are faces; an
-integer program prices them. If that weight is 0 the others occur in no flattest network.
+integer program prices them. If that weight is 0 the others occur in no flattest network: prices π
+of the rows with π·|t|/‖r‖ = 0, π·1_S ≥ 0 on known faces and > 0 on all others prove it.
 
 Integer and linear programs are solved by HiGHS in float64, to 1e-6 and 1e-9.
 """
@@ -34,7 +35,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from flattest.errors import FlattestError
-from flattest.flatness.convex.certificate import SIGNS
+from flattest.flatness.convex.certificate import SIGNS, shortest
 from flattest.flatness.convex.rows import rows_of
 from flattest.machine import later
 from flattest.problem.data import Dataset
@@ -43,7 +44,11 @@ from flattest.problem.models import MLP, Params
 
 optimize = later("scipy.optimize")
 TIGHT = 1e-7
+# So many inputs of a known face are tried; the deepest decides, or the others rarely do.
+TRIES = 3
+REWEIGHTED = 5
 MARGIN = 1.01
+FITS = 1e-6
 Status = Literal["found", "none", "unknown"]
 Outcome = Literal["proven", "refuted", "open", "not approached"]
 
@@ -57,7 +62,9 @@ class Decision:
     elsewhere is for a test set to say), or by the direction `dead`, along which neurons cost
     nothing, whatever the least trace is. "not approached": the least trace exceeds the simple
     bound. "open": not decided, `reason` says why. `others` is how many other faces were found,
-    `weight` the greatest share of a label's outputs that they can carry.
+    `weight` the greatest share of a label's outputs that they can carry. `above` is a trace that
+    networks of the known neurons approach, NaN where these do not cover the labels: an upper bound
+    on the least trace, where `bound` is a lower one.
     """
 
     outcome: Outcome
@@ -65,6 +72,7 @@ class Decision:
     bound: float
     others: int = 0
     weight: float = 0.0
+    above: float = np.nan
     params: Params | None = field(default=None, repr=False)
     dead: np.ndarray | None = field(default=None, repr=False)
 
@@ -88,8 +96,11 @@ def decide_faces(
     lengths = np.linalg.norm(rows.given, axis=1)
     problem = _Faces(rows.given / lengths[:, None], np.sign(rows.t), nodes, faces)
     share = np.abs(rows.t) * rows.size / lengths
-    found = _decided(problem, share, np.asarray(known, float).reshape(-1, rows.given.shape[1]))
+    neurons = np.asarray(known, float).reshape(-1, rows.given.shape[1])
+    faces_known = [f for f in (_face(problem, w) for w in neurons) if f is not None]
+    found = _decided(problem, share, faces_known)
     bound = rows.unit * float(rows.lengths @ np.abs(rows.t))
+    above = rows.unit / rows.size / lengths.max() * _above(problem, share, faces_known, lengths)
     params = None if found.neurons is None else _network(found.neurons, model.bias, lengths.max())
     return Decision(
         found.outcome,
@@ -97,6 +108,7 @@ def decide_faces(
         bound,
         found.others,
         found.weight,
+        above,
         params,
         found.dead,
     )
@@ -120,19 +132,85 @@ class _Found(NamedTuple):
     dead: np.ndarray | None = None
 
 
-def _decided(of: _Faces, share: np.ndarray, known: np.ndarray) -> _Found:
+def _decided(of: _Faces, share: np.ndarray, faces: list[Face]) -> _Found:
     dead = dead_direction(of.Z)
     if dead is not None:
         return _Found("refuted", "a half-space is free of training points", dead=dead)
-    faces = [f for f in (_face(of, w) for w in known) if f is not None]
+    labels = {s: _label(of, share, _of_label(of, faces, s), s) for s in SIGNS}
+    if all(label.proven for label in labels.values()):
+        count = sum(len(label.others) for label in labels.values())
+        return _Found(
+            "proven", "every known neuron has an input that no other face contains", count
+        )
+    uncovered = [label.uncovered for label in labels.values() if label.uncovered is not None]
+    if uncovered:
+        reason = f"no label-pure face in an open cell contains input {min(uncovered)}"
+        return _Found("not approached", reason)
+    return _by_covers(of, share, faces, [f for label in labels.values() for f in label.others])
+
+
+class _Label(NamedTuple):
+    """What single inputs say of one label: `proven`, every cover consists of known neurons;
+    `uncovered`, an input that no face contains; `others`, faces found on the way."""
+
+    proven: bool
+    uncovered: int | None
+    others: list[Face]
+
+
+def _label(of: _Faces, share: np.ndarray, known: list[Face], sign: float) -> _Label:
+    """Inputs that a known face alone contains decide most labels: in every cover its weight is then
+    the input's share, and where these weights use up all shares no other face has any. Where the
+    face is not in the closure of an open cell, the input cannot be covered at all."""
+    program, others, left = _Program.of(of, sign), [], share * (of.signs == sign)
+    for face in known:
+        usable = pushable(of.Z, face)
+        h, found = _alone(of, program, known, face)
+        others += found
+        if h is not None and not usable:
+            return _Label(False, h, others)
+        other = _other_neuron(of, face) if usable else None
+        others += [] if other is None else [other]
+        if h is None and usable:
+            halves = program.split(face)
+            others += halves if all(pushable(of.Z, half) for half in halves) else []
+        left = left - (0.0 if h is None or other is not None else share[h]) * face.S
+    return _Label(bool(np.abs(left).max() <= 1e-9 * share.max()), None, others)
+
+
+def _alone(
+    of: _Faces, program: "_Program", known: list[Face], face: Face
+) -> tuple[int | None, list[Face]]:
+    """An input that of all faces in closures of open cells `face` alone may contain, of those that
+    lie deepest in the polytope's other faces; None where none was found; and the others found."""
+    count = np.sum([f.S for f in known], axis=0)
+    rows = [h for h in program.deepest if face.S[h] and count[h] == 1]
+    others: list[Face] = []
+    for h in rows[:TRIES]:
+        cuts = [face.S]
+        while True:
+            status, other = program.solve(through=h, cuts=cuts)
+            if other is None or pushable(of.Z, other) or len(cuts) > of.faces:
+                break
+            cuts.append(other.S)
+        if status == "none":
+            return int(h), others
+        others += [other] if other is not None and pushable(of.Z, other) else []
+    return None, others
+
+
+def _by_covers(of: _Faces, share, faces: list[Face], others: list[Face]) -> _Found:
+    """Where single inputs do not decide: are there other faces, and do covers have them?"""
     usable = [f for f in faces if pushable(of.Z, f)]
     covered = [_cover(_of_label(of, usable, s), share, of.signs == s) is not None for s in SIGNS]
+    if others:
+        return _with_others(of, share, usable, others, all(covered))
     answers = [_others(of, _of_label(of, faces, s), s) for s in SIGNS]
     others = [f for _, found in answers for f in found]
     if others:
         return _with_others(of, share, usable, others, all(covered))
     if "unknown" in {status for status, _ in answers}:
-        return _Found("open", "the integer programs ran out of time")
+        return _Found("open", "the integer programs ran out of nodes")
     if all(covered):
         return _Found("proven", "no other label-pure face exists")
     return _Found(
@@ -167,6 +245,9 @@ def _with_others(
             for a, f in zip(np.asarray(c.alpha), c.faces, strict=True)
             if a > 1e-9
         ]
+        outputs = sum(a * np.maximum(of.Z @ v, 0) for a, v in network)
+        if np.abs(outputs - of.signs * share).max() > FITS * share.max():
+            return _Found("open", "the network of other faces does not fit in float64", count)
         return _Found("refuted", "other label-pure faces cover labels", count, weight, network)
     if final and approached:
         return _Found("proven", "other label-pure faces exist, but no cover has them", count)
@@ -196,6 +277,41 @@ def pushable(Z: np.ndarray, face: Face) -> bool:
         bounds=[(-1, 1)] * D + [(None, 1)],
     )
     return bool(-found.fun > TIGHT)
+
+
+def _above(of: _Faces, share: np.ndarray, faces: list[Face], lengths: np.ndarray) -> float:
+    """Σ α_S ρ ‖h‖ of a cover by known faces, each moved a little off its kinks: those that stay on
+    the wrong side are active, with outputs that tend to 0 and their part of ρ. What the move
+    changes in the outputs is made up for by neurons that span all, at a cost that tends to 0."""
+    total = 0.0
+    for sign in SIGNS:
+        own = _of_label(of, faces, sign)
+        alpha = _cover(own, share, of.signs == sign)
+        if alpha is None:
+            return np.nan
+        sizes = [np.sum(lengths[f.S] ** 2) for f in own]
+        left = [np.sum(lengths[kinks_left(of.Z, f)] ** 2) for f in own]
+        total += float(sum(map(lambda a, s, q: a * np.sqrt(s * (s + q)), alpha, sizes, left)))
+    return total
+
+
+def kinks_left(Z: np.ndarray, face: Face) -> np.ndarray:
+    """Kinks of the face that stay active where a small move takes as many others below 0 as linear
+    programs find: the sum of what is missing, weighed anew in favour of those nearly there."""
+    kinks = np.flatnonzero(~face.S & (np.abs(Z @ face.v) <= TIGHT))
+    m, D = len(kinks), Z.shape[1]
+    best, weights = kinks, np.ones(m)
+    for _ in range(REWEIGHTED if m else 0):
+        found = optimize.linprog(
+            np.append(np.zeros(D), weights),
+            A_ub=np.column_stack([Z[kinks], -np.eye(m)]),
+            b_ub=-np.ones(m),
+            bounds=[(None, None)] * D + [(0, None)] * m,
+        )
+        slack = found.x[D:]
+        left = kinks[slack > 1 - TIGHT]
+        best, weights = min(best, left, key=len), 1 / (slack + 0.1)
+    return best
 
 
 def _face(of: _Faces, w: np.ndarray) -> Face | None:
@@ -269,11 +385,23 @@ class _Program(NamedTuple):
         ]
         return cls(of, own, np.array(depth) * MARGIN + TIGHT)
 
+    @property
+    def deepest(self) -> np.ndarray:
+        """The label's rows, those first that v·z can leave farthest below 0."""
+        return self.own[np.argsort(-self.depth, kind="stable")]
+
     def solve(
-        self, worth=None, most: float = np.inf, outside=(), beyond: Face | None = None, cuts=()
+        self,
+        worth=None,
+        most: float = np.inf,
+        outside=(),
+        beyond: Face | None = None,
+        cuts=(),
+        through: int | None = None,
     ) -> tuple[Status, Face | None]:
         """A face with a small Σ worth·b, at most `most`. `outside`: not a superset of these faces;
-        `beyond`: a proper superset of this one; `cuts`: S is none of these."""
+        `beyond`: a proper superset of this one; `cuts`: S is none of these; `through`: S contains
+        this row."""
         Z, D, m = self.rows.Z, self.rows.Z.shape[1], len(self.own)
         theirs = np.delete(Z, self.own, axis=0)
         mine, ones = Z[self.own], np.eye(m)
@@ -283,7 +411,7 @@ class _Program(NamedTuple):
             (np.column_stack([mine, -(1 + self.depth) * ones]), -self.depth, np.inf),
             (np.append(np.zeros(D), np.ones(m))[None], 1.0, np.inf),
         ]
-        low = np.zeros(m)
+        low = (self.own == through).astype(float)
         for face in outside:
             inside = face.S[self.own].astype(float)
             rows.append((np.append(np.zeros(D), inside)[None], -np.inf, inside.sum() - 1))
@@ -304,20 +432,58 @@ class _Program(NamedTuple):
                 np.append(np.full(D, -np.inf), low), np.append(np.full(D, np.inf), np.ones(m))
             ),
             # Any face that is good enough will do; only that there is none must be proven.
-            options={"node_limit": self.rows.nodes, "mip_rel_gap": 0.5},
+            options={"node_limit": self.rows.nodes, "mip_rel_gap": 10.0},
         )
         if found.x is not None:
             return "found", self._face(found.x)
         return ("none" if found.status == 2 else "unknown"), None
 
+    def split(self, face: Face) -> list[Face]:
+        """Two faces of which the given one is the disjoint union, none where there are none: then
+        covers may have the two in its place. The row that is least deep is in the first."""
+        Z, D = self.rows.Z, self.rows.Z.shape[1]
+        S, rest = np.flatnonzero(face.S), np.flatnonzero(~face.S)
+        m, depth = len(S), self.depth[np.isin(self.own, np.flatnonzero(face.S))]
+        one, none = np.eye(m), np.zeros((m, D))
+        outside, nothing = np.zeros((len(rest), D)), np.zeros((len(rest), m))
+        rows = [
+            (np.hstack([Z[rest], outside, nothing]), -np.inf, 0.0),
+            (np.hstack([outside, Z[rest], nothing]), -np.inf, 0.0),
+            (np.hstack([Z[S], none, -one]), -np.inf, 0.0),
+            (np.hstack([Z[S], none, -(1 + depth) * one]), -depth, np.inf),
+            (np.hstack([none, Z[S], one]), -np.inf, 1.0),
+            (np.hstack([none, Z[S], (1 + depth) * one]), 1.0, np.inf),
+            (np.append(np.zeros(2 * D), np.ones(m))[None], 1.0, m - 1.0),
+        ]
+        low = (np.arange(m) == np.argmin(depth)).astype(float)
+        found = optimize.milp(
+            np.zeros(2 * D + m),
+            constraints=[optimize.LinearConstraint(*row) for row in rows],
+            integrality=np.append(np.zeros(2 * D), np.ones(m)),
+            bounds=optimize.Bounds(
+                np.append(np.full(2 * D, -np.inf), low),
+                np.append(np.full(2 * D, np.inf), np.ones(m)),
+            ),
+            options={"node_limit": self.rows.nodes},
+        )
+        if found.x is None:
+            return []
+        first = found.x[2 * D :] > 0.5
+        halves = ((found.x[:D], S[first]), (found.x[D : 2 * D], S[~first]))
+        return [self._polished(v, np.isin(np.arange(len(Z)), own)) for v, own in halves]
+
     def _face(self, x: np.ndarray) -> Face:
-        """The face with S as found, its v by least squares from the integer program's."""
+        """The face with S as the integer program found it."""
         D = self.rows.Z.shape[1]
         S = np.zeros(len(self.rows.Z), bool)
         S[self.own[x[D:] > 0.5]] = True
-        active = S | (np.abs(self.rows.Z @ x[:D]) <= 1e-6)
-        miss = S[active].astype(float) - self.rows.Z[active] @ x[:D]
-        return Face(x[:D] + np.linalg.lstsq(self.rows.Z[active], miss)[0], S)
+        return self._polished(x[:D], S)
+
+    def _polished(self, v: np.ndarray, S: np.ndarray) -> Face:
+        """The face of S, its v by least squares from the integer program's."""
+        active = S | (np.abs(self.rows.Z @ v) <= 1e-6)
+        miss = S[active].astype(float) - self.rows.Z[active] @ v
+        return Face(v + np.linalg.lstsq(self.rows.Z[active], miss)[0], S)
 
 
 def _cover(faces: list[Face], share: np.ndarray, own: np.ndarray) -> np.ndarray | None:
@@ -331,7 +497,7 @@ def _cover(faces: list[Face], share: np.ndarray, own: np.ndarray) -> np.ndarray 
 
 class _Cover(NamedTuple):
     """Weights α of faces, of which the first are known; None where no cover was found. `final`: no
-    other face could change that, or add to the weight on others."""
+    other face could change that: add to the weight on others, or give them any."""
 
     faces: list[Face]
     alpha: np.ndarray | None
@@ -349,7 +515,7 @@ def _heaviest_cover(
     cuts: list[np.ndarray] = [f.S for f in (*known, *others)]
     while True:
         step = _weighed([*known, *others], len(known), share, own)
-        status, face = program.solve(step.prices, step.threshold - 1e-6, cuts=cuts)
+        status, face = program.solve(step.prices, step.threshold, cuts=cuts)
         if face is None or len(cuts) > len(known) + of.faces:
             return _Cover([*known, *others], step.alpha, step.weight, status == "none")
         cuts.append(face.S)
@@ -358,7 +524,7 @@ def _heaviest_cover(
 
 class _Step(NamedTuple):
     """A linear program over faces: α (None where they do not cover), the weight on others, and
-    prices π of the rows: an other face with π·1_S below the threshold improves it."""
+    prices π of the rows: only an other face with π·1_S at most the threshold may improve it."""
 
     alpha: np.ndarray | None
     weight: float
@@ -367,16 +533,43 @@ class _Step(NamedTuple):
 
 
 def _weighed(faces: list[Face], known: int, share: np.ndarray, own: np.ndarray) -> _Step:
-    """Least Σ of what is not covered; where that is 0, the greatest weight on others."""
+    """Least Σ of what is not covered; where that is 0, the greatest weight on others; where that is
+    0, too, prices that prove it for every face whose price is positive."""
     m = int(own.sum())
     A = np.array([f.S[own] for f in faces], float).reshape(-1, m).T
     none, all_ = np.zeros(len(faces)), np.column_stack([A, np.eye(m)])
     covered = optimize.linprog(np.append(none, np.ones(m)), A_eq=all_, b_eq=share[own])
     if covered.fun > 1e-9 * share.max():
-        return _Step(None, 0.0, -covered.eqlin.marginals, 0.0)
+        return _Step(None, 0.0, -covered.eqlin.marginals, -1e-6)
     worth = np.concatenate([np.zeros(known), np.ones(len(faces) - known)])
     found = optimize.linprog(-worth, A_eq=A, b_eq=share[own])
-    return _Step(found.x, float(worth @ found.x), -found.eqlin.marginals, 1.0)
+    weight = float(worth @ found.x)
+    prices = _dividing_prices(A.T, worth, share[own]) if weight <= 1e-9 * share.max() else None
+    if prices is None:
+        return _Step(found.x, weight, -found.eqlin.marginals, 1 - 1e-6)
+    return _Step(found.x, 0.0, prices, 0.5)
+
+
+def greatest_weight(Z: np.ndarray, own: np.ndarray, known, found: list[Face]) -> float | None:
+    """The greatest share of equal labels that other faces than those of the `known` neurons, of
+    those `found` and in closures of open cells, carry in a cover; None where there is no cover."""
+    of = _Faces(Z, np.where(own, 1.0, -1.0), 0, 0)
+    faces = [f for f in (_face(of, w) for w in known) if f is not None and own[f.S].all()]
+    usable = [f for f in faces if pushable(Z, f)]
+    sets = {f.S.tobytes() for f in faces}
+    others = [f for f in found if f.S.tobytes() not in sets and pushable(Z, f)]
+    step = _weighed([*usable, *others], len(usable), np.ones(len(Z)), own)
+    return None if step.alpha is None else step.weight / own.sum()
+
+
+def _dividing_prices(faces: np.ndarray, worth: np.ndarray, share: np.ndarray) -> np.ndarray | None:
+    """The shortest prices π with π·share = 0, π·1_S ≥ 0 on known faces and ≥ 1 on others: since
+    0 = π·share = Σ_S α_S π·1_S in every cover, faces of a positive price have no weight in any. The
+    shortest leave the most room to faces that are not in the list. None where they were not found.
+    """
+    conditions, least = np.vstack([faces, share, -share]), np.append(worth, [0.0, 0.0])
+    prices = shortest(conditions, least)
+    return prices if (conditions @ prices >= least - 1e-7).all() else None
 
 
 def _network(neurons: list[tuple[float, np.ndarray]], bias: bool, length: float) -> Params:

@@ -32,7 +32,7 @@ import numpy as np
 
 from flattest.errors import FlattestError
 from flattest.flatness.convex.cells import Arrangement, arrangement, can_enumerate, most_cells
-from flattest.flatness.convex.certificate import SIGNS, Patterns, patterns, project
+from flattest.flatness.convex.certificate import SIGNS, Patterns, patterns, project, shortest
 from flattest.flatness.convex.network import require_enumerable
 from flattest.flatness.convex.program import (
     AT_ONCE,
@@ -244,15 +244,6 @@ def _multiplier(of, joint: Joint, p: int, sign: float, side: float, dual: np.nda
     missing = np.maximum(g - h @ q, 0) / np.abs(h).sum(axis=1)
     size = np.linalg.norm(q) + np.sqrt(len(dual)) * missing.max(initial=0)
     return float(size / of.rho[joint.parents[p]])
-
-
-def shortest(h: np.ndarray, g: np.ndarray) -> np.ndarray:
-    """The shortest q with h q ≥ g (Lawson and Hanson, chapter 23)."""
-    if (g <= 0).all():
-        return np.zeros(h.shape[1])
-    E, f = np.column_stack([h, g]), np.append(np.zeros(h.shape[1]), 1.0)
-    r = project(E, f) @ E - f
-    return -r[:-1] / r[-1] if r[-1] else r[:-1]
 
 
 def _most(q: np.ndarray, signs: np.ndarray, t: np.ndarray, worth: np.ndarray) -> float:

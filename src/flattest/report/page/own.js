@@ -23,7 +23,7 @@ function dayOf(seconds) {
 function judgementOf({ name, answer }, runs, glyphs) {
   const halves = [["All flattest minimizers generalize", answer?.flattest_generalize], ["The algorithm generalizes", answer?.algorithm_generalizes], ["The baseline generalizes", answer?.baseline_generalizes]];
   const head = ["question", "answer", "evidence"];
-  const findings = halves.filter(([, found]) => found).map(([question, found]) => row(head, question, graded(glyphs, found.grade), found.sentence));
+  const findings = halves.filter(([, found]) => found).map(([question, found]) => row(head, question, make("span", { class: "whole" }, graded(glyphs, found.grade)), found.sentence));
   const said = answer ? [make("p", { class: "answer" }, make("strong", {}, `${answer.scenario}. `), SCENARIOS[answer.scenario] ?? ""), grid(head, findings)]
     : [make("p", { class: "answer" }, make("strong", {}, "Not judged yet. "), "The same command goes on where it stopped.")];
   return [...said, troubles(Object.values(runs).flat()), ownCurves(name, runs), challenged(runs.challenge ?? [])];
@@ -35,7 +35,7 @@ function ownCurves(id, runs) {
   const errors = () => groups.flatMap(([name, own], i) => [["test_error", "test error", i], ["train_error", "train error", i + 2]]
     .flatMap(([series, text, colour]) => drawnRuns(`${name}: ${text}`, own, series, colour)));
   return make("div", { class: "curves" },
-    plot({ id: `${id}-sharpness`, title: "Sharpness Tr ∇²L and its certified least", traces: () => epochs(groups, "sharpness"), axes: () => ({ x: EPOCH, y: { log: true } }) }),
+    plot({ id: `${id}-sharpness`, title: "Sharpness Tr ∇²L", traces: () => epochs(groups, "sharpness"), axes: () => ({ x: EPOCH, y: { log: true } }) }),
     plot({ id: `${id}-errors`, title: "Train and test error", traces: errors, axes: () => ({ x: EPOCH, y: {} }) }),
     plot({ id: `${id}-train_loss`, title: "Training loss", traces: () => epochs(groups, "train_loss"), axes: () => ({ x: EPOCH, y: { log: true } }) }));
 }
@@ -44,10 +44,10 @@ function ownCurves(id, runs) {
 function challenged(runs) {
   const found = runs.filter((run) => run.series.test_error);
   if (!found.length) return null;
-  const columns = [["began at test error", "start_test_error"], ["ended at sharpness", "sharpness"], ["certified least", "bound"], ["ended at test error", "test_error"]];
+  const columns = [["began at test error", "start_test_error"], ["ended at sharpness", "sharpness"], ["certified lower bound", "bound"], ["ended at test error", "test_error"]];
   const head = ["challenge", ...columns.map(([text]) => text)];
-  const rows = found.map((run) => row(head, `seed ${run.seed}`, ...columns.map(([, name]) => shortNumber(run.series[name]?.[0]))));
-  return grid(head, rows, { caption: "Flattest networks looked for, from ones that generalize badly" });
+  const rows = found.map((run) => row(head, `seed ${run.seed}`, ...columns.map(([, name]) => { const [value] = run.series[name] ?? [null]; return name === "start_test_error" && value === null ? "built, not searched for" : shortNumber(value); })));
+  return grid(head, rows, { caption: "Flattest networks that do not generalize, looked for" });
 }
 
 function diagramOf({ name, answer, settings }, runs) {

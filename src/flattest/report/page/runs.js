@@ -1,12 +1,12 @@
 // Every run: a table to search and sort, and runs drawn over each other.
-const ROWS_AT_ONCE = innerWidth < 600 ? 12 : 50, OVER_EACH_OTHER = 6, VARYING = 3;
+const ROWS_AT_ONCE = innerWidth < 600 ? 12 : 50, OVER_EACH_OTHER = 6, VARYING = innerWidth < 1200 ? 2 : 3;
 const COLLATOR = new Intl.Collator("en", { numeric: true });
 const COLUMNS = [
   ["experiment", (run) => run.label],
   ["seed", (run) => run.seed],
   ["status", (run) => run.status],
   ["sharpness", (run) => lastOf(run, "sharpness")],
-  ["certified least", (run) => lastOf(run, "bound")],
+  ["lower bound", (run) => lastOf(run, "bound")],
   ["test error", (run) => lastOf(run, "test_error")],
   ["train loss", (run) => lastOf(run, "train_loss")],
   ["seconds", (run) => Math.round(10 * run.seconds) / 10],
@@ -68,7 +68,7 @@ function inOrder(runs, columns) {
 function runGrid(runs, columns, show, compare) {
   const [ordered, way] = choice("runs-order", ["experiment", 1]), head = ["over each other", ...columns.map(([name]) => name)];
   const header = ([name]) => {
-    const sort = make("button", { type: "button", class: "sort", id: `runs-sort-${name}` }, `${name}${name === ordered ? (way > 0 ? " ↑" : " ↓") : ""}`);
+    const sort = make("button", { type: "button", class: "sort", id: `runs-sort-${name}` }, `${name.replaceAll(".", ".\u200b")}${name === ordered ? (way > 0 ? " ↑" : " ↓") : ""}`);
     sort.addEventListener("click", () => { chosen.set("runs-order", [name, name === ordered ? -way : 1]); show(); document.getElementById(sort.id)?.focus(); });
     return make("th", { scope: "col", ...(name === ordered ? { "aria-sort": way > 0 ? "ascending" : "descending" } : {}) }, sort);
   };

@@ -1,20 +1,23 @@
-"""What in 1-SAM memorizes? Its steps as they are, and with the activation pattern kept.
+"""What in 1-SAM memorizes? Its steps as they are, with the activation pattern kept, and flows.
 
     flattest run 'question2/*'           minutes on two cores
-    flattest run 'question2/*' --full    the paper's epochs; the networks with three layers take
-                                         ten minutes per seed, the others one or two
+    flattest run 'question2/*' --full    the paper's epochs; half a minute to two per seed for most
+                                         panels, ten minutes for 1-SAM with three layers, an hour
+                                         with walls, hours for flows with Sim-BN or three layers
 
-Each panel is one of wen2023's where 1-SAM is flattest and does not generalize, with one thing
-changed: in the perturbed pass every neuron stays on the linear piece of σ that it is on before
-(`ft.sam(…, pattern="kept")`). If crossing kinks is what memorizes, these generalize, as flat.
+The panels `kept-…` are those of wen2023 where 1-SAM is flattest and does not generalize, with one
+thing changed: in the perturbed pass every neuron stays on the linear piece of σ that it is on
+before (`ft.sam(…, pattern="kept")`). If crossing kinks memorizes, these generalize, as flat.
 
 The panels `same-start-…` set out from one and the same network for each seed, that of gradient
 descent at L = 10⁻⁶ (a residual of 10⁻³), and go on for the time 4 of the flow of Tr ∇²L: by the
-flow itself with kinks unseen and seen, by 1-SAM (t = ηρ²/2 a step), and by label noise
-(t = η²σ²/2 a step).
+flow itself with kinks unseen, seen and with walls, by 1-SAM and m-SAM (t = ηρ²/2 a step), and by
+label noise (t = η²σ²/2 a step). `ways-…` do the same on small networks, all ways in one run.
 
-The panels `limit-…` ask at which distance from the flow the algorithms end as their steps shrink,
-on small networks: smooth ones, where theory says that it vanishes, and ReLU, where it is silent.
+The panels `limit-…`, `walls` and `full-batch` ask at which distance from a flow the algorithms end
+as their steps shrink, on small networks. `decides-…` change one thing in Figure 4b at a time,
+`from-…` start at flattest networks, `diagram-…` and `scales` look at n × d and at η × the scale of
+the first layer.
 
 The expectations at full scale are predictions: they were committed before the runs, which a test
 compares with the commit that the runs name. What a trial had shown before is in the notes.
@@ -90,7 +93,13 @@ def _intervention(
 TIME = 4.0
 START = ft.gd(0.01, epochs=20_000, stop_loss=1e-6)
 NETWORKS = {"bias": BIAS, "no-bias": NO_BIAS}
-FIGURES = {"bias": "4b", "no-bias": "1b"}
+FIGURES = {"bias": "4b", "no-bias": "1b", "sim-bn": "2a", "sim-ln": "6b", "three-layers": "11b"}
+# Networks for which walls are not built, with what is predicted of all ways: nothing was tried.
+OTHERS = {
+    "sim-bn": (wen2023.SIM_BN, "With Sim-BN", perfect(0.05)),
+    "sim-ln": (wen2023.SIM_LN, "With Sim-LN", perfect(0.15)),
+    "three-layers": (wen2023.THREE_LAYERS, "With three layers", flattest(0.5)),
+}
 
 
 TRIAL = (
@@ -141,25 +150,64 @@ PREDICTIONS: dict[str, tuple[str, tuple[AnyExpectation, ...]]] = {
 
 
 def _same_start(network: str, way: str) -> ft.Experiment:
-    def task(width: int, time: float, log: ft.Log) -> Training:
-        return Training(
-            distribution=ft.Xor(30),
-            n=100,
-            model=replace(NETWORKS[network], width=width),
-            phases=(START, onwards(time, 100)[way]),
-            dtype="float64",
-            log=log,
-        )
-
     statement, predictions = PREDICTIONS[f"{network}-{way}"]
+    notes = TRIAL if network == "bias" else ""
+    return _from_one_start(network, NETWORKS[network], way, statement, predictions, 5, notes)
+
+
+def _same_start_of_others(network: str, way: str) -> ft.Experiment:
+    model, where, expected = OTHERS[network]
+    bounded = "comes near the least trace" if network == "three-layers" else "generalizes"
+    statement = f"{where}, {way} from the same networks {bounded}."
+    seeds = 5 if network == "sim-ln" else 2
+    return _from_one_start(network, model, way, statement, (expected,), seeds, "")
+
+
+def _from_one_start(
+    network: str,
+    model: ft.MLP,
+    way: str,
+    statement: str,
+    predictions: tuple[AnyExpectation, ...],
+    seeds: int,
+    notes: str,
+) -> ft.Experiment:
+    full = Training(
+        distribution=ft.Xor(30),
+        n=100,
+        model=model,
+        phases=(START, onwards(TIME, 100)[way]),
+        dtype="float64",
+    )
     return ft.Experiment(
         name=f"question2/same-start-{network}-{way}",
         figure=f"Figure {FIGURES[network]}, from the same start",
         statement=statement,
-        quick=ft.Variant(task(100, 0.5, QUICK_LOG), 2, (flattest(1.0),)),
-        full=ft.Variant(task(500, TIME, ft.Log()), 5, predictions),
-        notes=TRIAL if network == "bias" else "",
+        quick=ft.Variant(_quick_start(full), 2),
+        full=ft.Variant(full, seeds, predictions),
+        notes=notes,
     )
+
+
+def _quick_start(task: Training) -> Training:
+    """The same on fewer points and neurons: flows of any network take seconds there."""
+    model = replace(task.model, width=30)
+    *_, way = task.phases
+    phases = (ft.gd(0.02, epochs=20_000, stop_loss=1e-6), _shortened(way))
+    return replace(
+        task,
+        distribution=ft.Xor(8, distinct=True),
+        n=20,
+        model=model,
+        phases=phases,
+        log=QUICK_LOG,
+    )
+
+
+def _shortened(way: ft.Phase | ft.Flow) -> ft.Phase | ft.Flow:
+    if isinstance(way, ft.Flow):
+        return replace(way, time=0.05, epochs=5)
+    return replace(way, epochs=100)
 
 
 def _digits(name: str, statement: str, **settings: Any) -> ft.Experiment:
@@ -346,6 +394,7 @@ def _full_batch(residual: float) -> ft.Experiment:
 # 1-SAM of Figure 4b for 10 000 epochs from its initialization; each panel changes one thing.
 SAM = ft.sam(0.01, 0.05, epochs=10_000)
 KEPT = replace(SAM, pattern="kept")
+SMALLER = ft.sam(0.001, 0.05, epochs=100_000)  # at η = 0.01 a larger first layer diverges
 MEMORIZES = AtLeast(series="test_error", at="end", value=0.1)
 GENERALIZES = AtMost(series="test_error", at="end", value=0.05)
 DECIDES: dict[str, tuple[str, Decided, tuple[AnyExpectation, ...]]] = {
@@ -383,12 +432,12 @@ DECIDES: dict[str, tuple[str, Decided, tuple[AnyExpectation, ...]]] = {
     ),
     "first-layer-3": (
         "With the first layer at three times its scale it does not generalize.",
-        Decided(phases=(SAM,), model=scaled(500, 3.0)),
+        Decided(phases=(SMALLER,), model=scaled(500, 3.0)),
         (MEMORIZES,),
     ),
     "first-layer-3-kept": (
         "There, keeping the pattern is not enough.",
-        Decided(phases=(KEPT,), model=scaled(500, 3.0)),
+        Decided(phases=(replace(SMALLER, pattern="kept"),), model=scaled(500, 3.0)),
         (MEMORIZES,),
     ),
     "width-100": (
@@ -463,6 +512,36 @@ def _ways(name: str) -> ft.Experiment:
     )
 
 
+def at_least(way: str, error: float) -> AtLeast:
+    return AtLeast(series=f"{way}, test error", value=error)
+
+
+def at_most(way: str, error: float) -> AtMost:
+    return AtMost(series=f"{way}, test error", value=error)
+
+
+def _where_ways_part() -> ft.Experiment:
+    task = Ways(model=scaled(40, 2.0), d=16, n=48, time=2.0, ways=tuple(onwards(1.0, 1)))
+    return ft.Experiment(
+        name="question2/ways-part",
+        figure="Not in the paper",
+        statement="With bias and a first layer of twice the scale (n = 48, d = 16, width 40) "
+        "1-SAM, m-SAM and the flow with walls do not generalize; the flow that sees no kinks and "
+        "1-SAM with its pattern kept do.",
+        quick=ft.Variant(replace(task, n=12, d=6, time=0.05, model=scaled(20, 2.0)), 1),
+        full=ft.Variant(
+            task,
+            5,
+            (
+                *(at_least(way, 0.05) for way in ("sam", "m-sam", "flow-walls")),
+                *(at_most(way, 0.05) for way in ("sam-kept", "flow-unseen")),
+            ),
+        ),
+        notes="Trials of seeds 100 to 102 had shown it for 1-SAM as it is and with its pattern "
+        "kept; no flow was tried.",
+    )
+
+
 CORNERS = (
     AtMost(series="d = 8, n = 72", at="end", value=0.05),
     AtLeast(series="d = 20, n = 24", at="end", value=0.2),
@@ -506,6 +585,12 @@ EXPERIMENTS = (
         (better_than("fig11b", 1.5),),
     ),
     *(_same_start(network, way) for network in NETWORKS for way in onwards(TIME, 100)),
+    *(
+        _same_start_of_others(network, way)
+        for network in OTHERS
+        for way in onwards(TIME, 100)
+        if way != "flow-walls"
+    ),
     _digits("sam", "On images of two digits 1-SAM generalizes as it is."),
     _digits(
         "sam-kept", "On images of two digits 1-SAM that crosses no kink does too.", pattern="kept"
@@ -524,6 +609,7 @@ EXPERIMENTS = (
         for way in ("flow-unseen", "flow-walls", "sam", "sam-kept", "label-noise")
     ),
     *map(_ways, NETS),
+    _where_ways_part(),
     *(_diagram(network, way) for network in NETWORKS for way in ("sam", "sam-kept", "flow-unseen")),
     ft.Experiment(
         name="question2/scales",

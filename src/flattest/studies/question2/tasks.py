@@ -210,7 +210,10 @@ class Decided(Computed, frozen=True, tag="question2/decided"):
         )
         counts = [served(self.model, each, data) for each in (params, dict(run.params or {}))]
         names = ("epoch", "sharpness", "bound", "test_error")
-        return {name: run[name] for name in names} | {"served": np.array(counts)}
+        series = {name: run[name].copy() for name in names}
+        if run.status == "diverged":
+            series["test_error"][-1] = series["sharpness"][-1] = np.nan
+        return series | {"served": np.array(counts)}
 
     def beginning(self, data: ft.Dataset, seed: int) -> Params:
         if self.start == "initialization":

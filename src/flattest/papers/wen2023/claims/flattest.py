@@ -8,7 +8,7 @@ import flattest as ft
 from flattest.evidence import Verdict, at_least, equal
 from flattest.ledger.claim import claim, provided
 from flattest.problem.randomness import generator
-from flattest.studies.question1.experiments import four_neurons
+from flattest.studies.question1.faces import four_neurons
 
 D, N, SEED = 30, 100, 0
 

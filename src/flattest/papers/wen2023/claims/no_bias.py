@@ -227,7 +227,7 @@ def truncated_tail_corrected(four=4.0) -> Plan:
     """
 
     def ratio(z: np.ndarray) -> float:
-        left, right = _tail_sides(*z, 0.5, four)
+        left, right = _tail_sides(z[0], z[1], 0.5, four)
         return float(left / right) if left > 0 else np.nan
 
     yield Family("f/c, y/c", 2, ratio, (np.array([0.5 + 2e-8, 1e-8 - 0.5]),))
