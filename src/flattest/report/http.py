@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -50,7 +50,7 @@ class Connection(BaseHTTPRequestHandler):
 
     server: "Server"
     protocol_version = "HTTP/1.1"
-    timeout: float = PATIENCE
+    timeout: ClassVar[float] = PATIENCE
     disable_nagle_algorithm = True
     sent = b""  # by the reader, and not yet understood
 
