@@ -37,7 +37,7 @@ def flax_mlp() -> ft.Setup:
         n=60,
         model=ft.flax(nn.Sequential([nn.Dense(16), nn.tanh, nn.Dense(1)])),
         algorithm=(ft.momentum(0.005, batch=10, epochs=300),),
-        seeds=3,
+        seeds=5,
     )
 
 

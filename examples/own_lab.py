@@ -31,7 +31,7 @@ def parity() -> ft.Setup:
         name="three-parity",
         distribution=ThreeParity(8),
         n=100,
-        model=ft.MLP(60),
+        model=ft.MLP(100, bias=True),  # without bias the odd part of f is linear: no 3-parity
         algorithm=(ft.sam(0.01, 0.1, epochs=3_000),),
         seeds=3,
     )
@@ -102,7 +102,7 @@ def asam() -> ft.Setup:
         n=80,
         model=ft.MLP(100, bias=True),
         algorithm=(ft.asam(0.01, 0.5, epochs=1_000),),
-        seeds=3,
+        seeds=5,
     )
 
 

@@ -246,6 +246,39 @@ def test_the_bounds_for_other_activations_are_met_on_one_point():
     assert flatness_ratio(nobias, params, data) == pytest.approx(1, rel=1e-12)
 
 
+def test_the_bounds_for_other_activations_are_met_on_many_points_with_one_label():
+    """Orthogonal inputs of norm r: w = Σ h x_i/r² has w·x_i = h at every point."""
+    n, r, t = 4, 1.5, 2.0
+    data = ft.Dataset(r * np.eye(n, n + 2), np.full(n, t))
+    direction = data.x.sum(axis=0) / r**2
+
+    leaky, alpha = ft.MLP(1, activation="leaky_relu:0.25"), 0.25
+    h = -np.sqrt(t * r / alpha)
+    params = {"W1": h * direction[None], "W2": np.array([h / r])}
+    assert flatness_ratio(leaky, params, data) == pytest.approx(1, rel=1e-12)
+
+    for name, c in (("quadratic", 2), ("relu^3", 3)):
+        model, s = ft.MLP(5, activation=name), t / 5
+        h = (c * (r * s) ** 2) ** (1 / (2 * c + 2))
+        params = {"W1": np.tile(h * direction, (5, 1)), "W2": np.full(5, s / h**c)}
+        assert flatness_ratio(model, params, data) == pytest.approx(1, rel=1e-12)
+
+
+@pytest.mark.parametrize("depth", [2, 3, 4, 6])
+def test_the_bound_is_met_at_every_depth_by_the_memorizer(depth):
+    data = ft.xor(n=6, d=4, seed=0)
+    built = ft.memorizer(data, depth=depth)
+    assert flatness_ratio(built.model, built.params, data) == pytest.approx(1, rel=1e-10)
+
+
+def test_on_one_point_one_softplus_neuron_comes_as_close_as_the_docstring_says():
+    for r, expected in ((1e-3, 1.00003), (10.0, 1.3206), (1e3, 1.0323)):
+        data, model = one_point([1.0], r), ft.MLP(1, activation="softplus")
+        s = np.exp(np.linspace(-12, 8, 4000))
+        least = np.min(s**2 + (r * -np.expm1(-s) / s) ** 2)
+        assert 2 * least / ft.lower_bound(model, data).value == pytest.approx(expected, abs=1e-4)
+
+
 def test_the_sim_bn_bound_on_arbitrary_data_is_approached_where_the_signs_can_be_separated():
     data = ft.Dataset([[1.0], [-1.0], [-1.0]], [3.0, -1.0, -1.0])
     shares = np.array([3 / np.sqrt(3), np.sqrt(2 / 3)])

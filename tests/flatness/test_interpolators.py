@@ -347,3 +347,28 @@ def test_cvxpy_finds_the_same_value(p):
     assert value == pytest.approx(ours.value, rel=1e-6)
     assert bound <= ours.value * (1 + 1e-12)
     assert abs(ours.gap) <= max(abs(value / bound - 1), 1e-11)
+
+
+@pytest.mark.parametrize("p", [1, 4 / 3, 2])
+@pytest.mark.parametrize("off", [1e-3, 1e-6, 1e-9])
+def test_a_repeated_row_with_another_label_is_infeasible(p, off):
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        phi, y = rng.normal(size=(8, 20)), rng.normal(size=8)
+        phi[5], y[5] = phi[2], y[2] * (1 + off)
+        found = flattest_interpolator(phi, y, p)
+        assert found.status == "infeasible"
+        assert (found.dual @ phi == 0).all()
+        assert found.dual @ y == pytest.approx(1, rel=1e-6)
+        assert (
+            flattest_interpolator(phi, np.where(np.arange(8) == 5, y[2], y), p).status == "optimal"
+        )
+
+
+def test_what_rounding_alone_prevents_is_said_so():
+    """The second row asks for a of 1e8, and the first row's terms are then 1e16 times its label."""
+    rng = np.random.default_rng(0)
+    phi, y = rng.normal(size=(2, 6)) * np.array([[1e8], [1e-8]]), np.ones(2)
+    found = flattest_interpolator(phi, y, 4 / 3)
+    assert found.status == "ill-conditioned"
+    assert "rounding alone misses them by" in found.message

@@ -10,6 +10,7 @@ import pytest
 
 import flattest as ft
 from flattest.experiments.training import Training
+from flattest.lab.sweep import SETTINGS
 from flattest.runs.user_file import Reference
 from flattest.training.keys import run_key
 
@@ -198,6 +199,72 @@ def test_a_setup_with_a_flow_is_trained_in_float64_and_others_as_before():
     assert stepping.training(stepping.algorithm).dtype == "float32"
     alone = ft.Setup(**settings, algorithm=ft.flow(0.1))
     assert alone.algorithm == (ft.flow(0.1),)
+
+
+def doubled(params, x, extra):
+    return 2 * linear(params, x)
+
+
+class Silent(ft.Distribution, frozen=True):
+    """A law that forgot to say how to draw."""
+
+
+BAD = {
+    "shapes that do not fit": (
+        {"model": ft.FunctionModel(linear, lambda d, seed: {"w": np.zeros(d + 1)})},
+        "The model cannot be applied to 3 inputs with these parameters: ",
+    ),
+    "an apply with another signature": (
+        {"model": ft.FunctionModel(doubled, zeros)},
+        r"cannot be applied .*doubled\(\) missing 1 required positional argument: 'extra'",
+    ),
+    "an init with another signature": (
+        {"model": ft.FunctionModel(linear, lambda d: {"w": np.zeros(d)})},
+        r"init\(3, 0\) failed: .* takes 1 positional argument but 2 were given",
+    ),
+    "an init that gives no arrays": (
+        {"model": ft.FunctionModel(linear, lambda d, seed: [np.zeros(d)])},
+        "init gives a dict of arrays by name, not a list",
+    ),
+    "labels that do not suit the loss": (
+        {"distribution": ft.Ball(3), "loss": "logistic"},
+        "The logistic loss takes labels ±1",
+    ),
+    "classes for one output": (
+        {"loss": "cross_entropy", "distribution": ft.Dataset(np.eye(3), [0, 1, 0], test=1), "n": 2},
+        "must give a row per point",
+    ),
+    "a law that does not draw": ({"distribution": Silent(3)}, "Drawing from Silent failed"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_does_not_fit_is_refused_before_anything_is_kept(name, tmp_path):
+    changes, sentence = BAD[name]
+    asked = setup(**({"algorithm": ft.gd(0.1, epochs=1)} | changes))
+    for question in (ft.judge, lambda s, store: ft.sweep(s, "lr=0.1,0.2", "epochs=1,2", 1, store)):
+        with pytest.raises(ft.FlattestError, match=sentence):
+            question(asked, tmp_path / "store")
+    assert not (tmp_path / "store").exists()
+
+
+def test_an_optimizer_that_returns_nan_leaves_the_question_open(tmp_path):
+    def broken(params, batch, key):
+        return {name: p * jnp.nan for name, p in params.items()}
+
+    found = ft.judge(setup(algorithm=ft.own_step(broken, epochs=2)), tmp_path / "store")
+    assert found.scenario == "undetermined"
+    assert "None of 2 seeds found a minimum" in found.algorithm_generalizes.sentence
+
+
+def test_a_law_of_ones_own_is_varied_itself_and_examples_are_not():
+    varied = SETTINGS["d"](setup(), 5)
+    assert varied.distribution.draw(4, 0).d == 5
+    assert np.array_equal(varied.distribution.draw(4, 0).x, Flipped(5).draw(4, 0).x)
+    examples = setup(distribution=ft.Dataset(np.eye(3), np.ones(3), test=1), n=2)
+    for asked, setting in ((examples, "d"), (setup(), "width")):
+        with pytest.raises(ft.FlattestError, match=f"{setting} cannot be varied"):
+            SETTINGS[setting](asked, 5)
 
 
 @pytest.mark.slow

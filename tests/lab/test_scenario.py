@@ -293,3 +293,14 @@ def test_what_is_not_a_distribution_is_refused_with_what_would_be():
 
     with pytest.raises(FlattestError, match="cannot be this Mine: .* subclass of ft.Distribution"):
         Setup(name="a", distribution=Mine(), n=20, model=ft.MLP(30), algorithm=PHASES)
+
+
+def test_a_proof_on_a_training_set_settles_it_and_names_the_seed():
+    proven = msgspec.structs.replace(
+        challenged(0.0, 1.0), series={**challenged(0.0, 1.0).series, "proven": np.ones(1)}, seed=7
+    )
+    finding = judge_challenges([challenged(0.0, 0.0), proven], 0.1, LEAST)
+    assert finding.grade == "proven"
+    assert "seed 7" in finding.sentence
+    assert "1 of 2 training sets" in finding.sentence
+    assert judge_challenges([challenged(1.0, 1.0), proven], 0.1, LEAST).grade == "refuted"

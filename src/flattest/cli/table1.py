@@ -3,9 +3,10 @@
 Trains the four architectures with 1-SAM over seeds, looks for flattest networks that do not
 generalize, prints the table with the evidence behind every cell, and writes the curves to
 out/table1.html. A third column says whether the flow of the sharpness generalizes, from committed
-results of the study question2. Finished runs are kept, so the same command again only prints. In
-the third row the paper prints ✓ where a network is built here that refutes it; the exit code is 1
-where a cell is not what is expected.
+results of the study question2; that all flattest minimizers without bias generalize is proven where
+committed results of the study question1 prove it for a draw. Finished runs are kept, so the same
+command again only prints. In the third row the paper prints ✓ where a network is built here that
+refutes it; the exit code is 1 where a cell is not what is expected.
 
 Examples:
 
@@ -40,6 +41,7 @@ from flattest.runs.run import run_experiments
 from flattest.runs.store import Store
 from flattest.studies.table1.experiments import ARCHITECTURES, Architecture, roles
 from flattest.studies.table1.flow import flow_generalizes
+from flattest.studies.table1.proof import with_proof
 
 
 def command(
@@ -69,11 +71,12 @@ def command(
 
 
 def answered(row: Architecture, variant: VariantName, store: Store) -> Answer:
-    """The row's answer, with what is committed on the flow of the sharpness."""
+    """The row's answer, with what is committed on the flow of the sharpness and on proofs."""
     setup = getattr(row, variant)
     flow = flow_generalizes(row.full.name, setup.generalizes)
     found = answer(setup, roles(row), variant, store)
-    return msgspec.structs.replace(found, flow_generalizes=flow)
+    proof = with_proof(row.full.name, found.flattest_generalize)
+    return msgspec.structs.replace(found, flow_generalizes=flow, flattest_generalize=proof)
 
 
 def as_expected(row: Architecture, found: Answer) -> bool:

@@ -57,6 +57,16 @@ class Training(Task, frozen=True, tag="training"):
         batch = self.n if is_by_neuron(self.model) else phase.batch or self.n
         return steps * batch * (2 if phase.rho > 0 else 1)
 
+    def check(self) -> None:
+        """Raises, before anything is run, unless a first draw of data, the network, the loss and
+        the algorithm fit together."""
+        from flattest.curvature.inputs import attempt
+        from flattest.training.checks import checked
+
+        kind = getattr(self.distribution, "kind", type(self.distribution).__name__)
+        data = attempt(f"Drawing from {kind} failed", self.distribution.draw, self.n, 0)
+        checked(self.model, data, self.phases, self.loss)
+
     def execute(self, seed: int, place: Workplace) -> Run:
         from flattest.training.train import train  # brings the engines along
 

@@ -231,10 +231,11 @@ class _Program:
         bound = rows.dual_bound(y, dual) * rows.value_unit(unit)
         value = float(np.sum((np.abs(a) / rows.columns) ** rows.p))
         value = _in_range(value * rows.value_unit(unit))
-        residual = self._residual(a, y)
+        residual, rounding = self._residual(a, y), self._rounding(a, y)
         dual = dual * (rows.p * bound / (dual @ y)) if bound > 0 else dual
         dual = np.ldexp(dual, rows.exponents - unit)
-        return self._concluded(np.ldexp(a, unit), dual, value, bound, residual, iterations)
+        a = np.ldexp(a, unit)
+        return self._concluded(a, dual, value, bound, residual, iterations, rounding)
 
     def _residual(self, a, y) -> float:
         """The larger of ‖Φa − y‖ / ‖y‖ in the units given and the worst row's, rounding left out.
@@ -249,7 +250,17 @@ class _Program:
         by_row = (miss - rounding) / np.maximum(np.abs(y), 1e-4 * np.abs(y).max())
         return float(max(whole / np.linalg.norm(given), by_row.max()))
 
-    def _concluded(self, a, dual, value, bound, residual, iterations) -> Interpolator:
+    def _rounding(self, a, y) -> float:
+        """What rounding alone leaves of Φa − y, relative to ‖y‖ in the units given or to the worst
+        row's label: ε Σ_j |Φ_ij a_j|."""
+        terms = np.finfo(float).eps * (np.abs(self.rows.phi) @ np.abs(a))
+        given, unit = _in_unit(y, -self.rows.exponents)
+        with np.errstate(over="ignore"):
+            whole = np.linalg.norm(np.ldexp(terms, -self.rows.exponents - unit))
+        by_row = terms / np.maximum(np.abs(y), 1e-4 * np.abs(y).max())
+        return float(max(whole / np.linalg.norm(given), by_row.max()))
+
+    def _concluded(self, a, dual, value, bound, residual, iterations, rounding=0.0) -> Interpolator:
         """Optimal where the dual proves it, else ill-conditioned."""
         found = Interpolator(a, dual, value, bound, residual, iterations, "optimal", "certified")
         if bound > 0 and abs(found.gap) <= GAP and residual <= RESIDUAL:
@@ -258,9 +269,18 @@ class _Program:
             f"The features, rows scaled to norm 1, have condition number "
             f"{np.linalg.cond(self.L):.1e} and rank {len(self.kept)} for {len(self.rows.phi)} "
             f"samples at p = {self.rows.p:.10g}: the gap {found.gap:.1e} and residual "
-            f"{residual:.1e} reached certify no optimum."
+            f"{residual:.1e} reached certify no optimum{self._reason(rounding, residual)}."
         )
         return replace(found, status="ill-conditioned", message=message)
+
+    @staticmethod
+    def _reason(rounding: float, residual: float) -> str:
+        if not RESIDUAL < residual <= 64 * rounding:
+            return ""
+        return (
+            f", and float64 has no better a: the terms of Φa are so much larger than the labels "
+            f"that rounding alone misses them by {rounding:.1e}; scale rows or labels alike"
+        )
 
 
 def _orthonormal_rows(psi):
@@ -291,7 +311,15 @@ def _pivoted_rows(psi):
     # What is rounding in a coefficient would weigh a label that has no part in the dependency.
     farkas[np.abs(farkas) <= ROUNDING * np.abs(farkas).max(axis=0, initial=1)] = 0
     farkas[dependent, np.arange(n - rank)] = 1.0
-    return np.ascontiguousarray(Qt[:, :rank].T), R[:rank, :rank].T, kept, farkas
+    return np.ascontiguousarray(Qt[:, :rank].T), R[:rank, :rank].T, kept, _sharpened(psi, farkas)
+
+
+def _sharpened(psi, farkas):
+    """Columns v with whole coefficients where that leaves less of Ψᵀv: for rows that are repeated,
+    or sums of others, nothing at all, so that the smallest contradiction in the labels shows."""
+    whole = np.round(farkas)
+    better = np.linalg.norm(psi.T @ whole, axis=0) <= np.linalg.norm(psi.T @ farkas, axis=0)
+    return np.where(better, whole, farkas)
 
 
 def _norm(u, p):

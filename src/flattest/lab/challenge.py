@@ -1,9 +1,11 @@
 """A challenge to "all flattest minimizers generalize": look for one that does not.
 
 Where a flattest network that is wrong off the training set is known (the memorizers of wen2023's
-proofs, the spike networks of Sim-BN under Condition 1), it is built and certified. Elsewhere the
-search descends the sharpness from interpolators that were taught wrong labels off the training set,
-and what counts is whether the flattest networks it ends at still generalize badly.
+proofs, the spike networks of Sim-BN under Condition 1), it is built and certified. Where integer
+programs prove that all flattest networks consist of neurons that generalize (xor without bias, on
+the training set at hand), that settles it the other way. Elsewhere the search descends the
+sharpness from interpolators that were taught wrong labels off the training set, and what counts is
+whether the flattest networks it ends at still generalize badly.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,7 +27,8 @@ from flattest.problem.models import MLP, AnyModel, Model, Params, declared as de
 class Challenge(Computed, frozen=True, tag="challenge"):
     """One seed's attempt: the network found, as `sharpness`, `bound`, `test_error`, whether it is
     `certified` to be a flattest one, the `start_…` of the search and whether it `converged`: no
-    step went further down (NaN where it was built).
+    step went further down (NaN where it was built); `proven` is 1 where all flattest networks of
+    this training set generalize, by proof.
 
     `wrong` is how many fresh points the search's start is taught wrongly.
     """
@@ -46,6 +49,12 @@ class Challenge(Computed, frozen=True, tag="challenge"):
         data = self.distribution.draw(self.n, seed)
         params = known_bad_flattest(self.model, data, self.loss)
         start = {"start_sharpness": np.nan, "start_test_error": np.nan, "converged": np.nan}
+        proven = None if params is not None else proven_least(self.model, data, self.loss)
+        if proven is not None:
+            # The known neurons say y everywhere, and all flattest networks consist of them.
+            right = {"certified": 1.0, "proven": 1.0, "interpolation_error": 0.0}
+            off = {"test_error": 0.0, "test_mse": 0.0}
+            return start | {"sharpness": proven, "bound": proven} | right | off
         if params is None:
             params, start = self._search(data, seed)
         found = certify(self.model, params, data, self.loss)
@@ -122,3 +131,19 @@ def known_bad_flattest(model: Model, data: Dataset, loss: Loss) -> Params | None
         # Inputs that are not extreme points, or more of them than neurons; for Sim-BN, data that do
         # not meet Condition 1: none is known.
         return None
+
+
+def proven_least(model: Model, data: Dataset, loss: Loss) -> float | None:
+    """The least trace, where it is proven that all flattest networks of this training set, of any
+    width, consist of neurons that compute the label (`flatness.convex.faces`); else None."""
+    from flattest.flatness.convex.faces import decide_faces
+
+    neurons = getattr(data.distribution, "neurons", None)
+    plain = isinstance(model, MLP) and model.depth == 2 and model.norm is None
+    if neurons is None or not plain or model.bias or model.output_bias or not model.sigma.is_relu:
+        return None
+    known = neurons()
+    if model.width < len(known):
+        return None
+    found = decide_faces(model, data, known, loss, faces=0)
+    return float(found.bound) if found.outcome == "proven" else None

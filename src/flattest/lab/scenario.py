@@ -5,8 +5,9 @@
     Scenario III  some flattest minimizers do not, and the algorithm generalizes all the same
 
 The first half is decided by a challenge: a certified flattest network that does not generalize
-settles it; that none was found, where the search went down from networks that were taught wrong
-labels as far as the algorithm got, only supports it. The second half is decided by runs over seeds.
+settles it, and so does a proof that all flattest networks of a training set generalize; that none
+was found, where the search went down from networks that were taught wrong labels as far as the
+algorithm got, only supports it. The second half is decided by runs over seeds.
 """
 
 from collections.abc import Sequence
@@ -93,6 +94,7 @@ def judge(
     The runs are kept in `store`, a folder. More `workers` than one are processes of their own, who
     know of a user's own data, network or step only what the function `preload` makes.
     """
+    setup.check()
     store = store if isinstance(store, Store) else Store.create(store)
     roles = experiments_of(setup, setup)
     question = ask(store, "judgement", f"judge/{setup.name}", roles, about=setup)
@@ -258,6 +260,9 @@ def judge_challenges(results: Sequence[Run], generalizes: float, reached: Reach)
             f"{worst['test_error'].item():.3f}."
         )
         return Finding("refuted", found, sentence)
+    proven = [r for r in results if "proven" in r.series and r["proven"].item() == 1]
+    if proven:
+        return Finding("proven", found, _proof_sentence(proven, results))
     missing = _missing(results, generalizes, reached)
     sentences = filter(None, (_search_sentence(results), missing))
     return Finding("open" if missing else "supported", found, " ".join(sentences))
@@ -307,6 +312,14 @@ def _goal(result: Run, reached: Reach) -> str:
     else:
         return "no bound is known, so the challenge must be on the setup's own data and network."
     return f"the algorithm shows that {goal} can be had; more `steps` would settle it."
+
+
+def _proof_sentence(proven: Sequence[Run], results: Sequence[Run]) -> str:
+    return (
+        f"On the training set of seed {proven[0].seed} integer programs prove that networks of "
+        f"neurons which generalize, and no others, approach the least trace "
+        f"{proven[0]['bound'].item():.4g}; so on {len(proven)} of {len(results)} training sets."
+    )
 
 
 def _search_sentence(results: Sequence[Run]) -> str:

@@ -97,6 +97,11 @@ class Setup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
             dtype="float64" if any(isinstance(phase, Flow) for phase in phases) else "float32",
         )
 
+    def check(self) -> None:
+        """Raises, before anything is run, unless the parts of the question fit together."""
+        for phases in filter(None, (self.algorithm, self.baseline)):
+            self.training(phases).check()
+
     def variants(self, generalizing: Mapping[str, bool]) -> dict[str, Variant[Task]]:
         """What is run, by role: the algorithm, the baseline if there is one, the challenge.
 

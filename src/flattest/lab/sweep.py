@@ -13,6 +13,8 @@ from flattest.errors import FlattestError, require_known
 from flattest.experiments.expectations import tail
 from flattest.experiments.experiment import Experiment, Variant
 from flattest.lab.setup import Setup
+from flattest.problem.data import Examples, OwnLaw
+from flattest.problem.models import OwnModel
 from flattest.runs.questions import answered, ask
 from flattest.runs.results import results
 from flattest.runs.run import run_experiments
@@ -23,16 +25,28 @@ replace = msgspec.structs.replace
 
 
 def _every_phase(setup: Setup, **change) -> Setup:
-    return replace(setup, algorithm=tuple(replace(phase, **change) for phase in setup.algorithm))
+    phases = tuple(_varied(phase, **change) for phase in setup.algorithm)
+    return replace(setup, algorithm=phases)
+
+
+def _varied(part: Any, **change) -> Any:
+    """The part of a setup with a setting at another value; raises where it has no such setting."""
+    law = part.law if isinstance(part, OwnLaw) else part
+    fixed = isinstance(law, Examples)  # whose arrays are what they are
+    for name in change:
+        if fixed or name not in law.__struct_fields__:
+            what = f"the model {part.name}" if isinstance(part, OwnModel) else type(law).__name__
+            raise FlattestError(f"{name} cannot be varied: {what} has no {name} to set.")
+    return replace(law, **change)
 
 
 # What can be varied: how a setup looks with that setting at a value.
 SETTINGS: dict[str, Callable[[Setup, float], Setup]] = {
     "n": lambda setup, value: replace(setup, n=round(value)),
     "d": lambda setup, value: replace(
-        setup, distribution=replace(setup.distribution, d=round(value))
+        setup, distribution=_varied(setup.distribution, d=round(value))
     ),
-    "width": lambda setup, value: replace(setup, model=replace(setup.model, width=round(value))),
+    "width": lambda setup, value: replace(setup, model=_varied(setup.model, width=round(value))),
     "epochs": lambda setup, value: _every_phase(setup, epochs=round(value)),
     "lr": lambda setup, value: _every_phase(setup, lr=value),
     "rho": lambda setup, value: _every_phase(setup, rho=value),
@@ -128,9 +142,10 @@ def sweep(
     An axis may be given as "n=50:800", "n=50:800:9" or "rho=0.05,0.1,0.2". As for `judge`, more
     `workers` than one know of a user's own code only what the function `preload` makes.
     """
-    store = store if isinstance(store, Store) else Store.create(store)
     x, y = (axis(a) if isinstance(a, str) else a for a in (x, y))
     grid = cells(setup, x, y, seeds)
+    next(iter(grid.values())).full.task.check()
+    store = store if isinstance(store, Store) else Store.create(store)
     question = ask(
         store,
         "diagram",

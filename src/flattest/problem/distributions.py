@@ -34,6 +34,10 @@ class Xor(Distribution, frozen=True, tag="xor"):
     distinct: bool = False
     least_d: ClassVar[int] = 2
 
+    def neurons(self) -> np.ndarray:
+        """±x[1] ± x[2]: inner weights with which a network without bias says y (wen2023, A.2.4)."""
+        return np.pad(hypercube(2), ((0, 0), (0, self.d - 2)))
+
     def sample(self, rng, n):
         return _with_xor_labels(1.0 - 2.0 * rng.integers(0, 2, (n, self.d)))
 

@@ -19,6 +19,26 @@ from flattest.training.optimizers import Optax, Step, TorchOptimizer
 DTYPES = ("float32", "float64")
 
 
+def checked(
+    model: Model,
+    data: Dataset,
+    phases: Phase | Flow | Sequence[Phase | Flow],
+    loss: Loss,
+    seed: int = 0,
+    params: Params | None = None,
+) -> tuple[list[Phase | Flow], Params]:
+    """The phases and the parameters to begin with; raises unless network, data, loss and algorithm
+    fit together."""
+    check_kinds(model, data)
+    loss.check_labels(data.y)
+    found = checked_phases(phases, data, loss)
+    check_patterns(model, found)
+    check_libraries(model, found)
+    params = drawn_params(model, data.d, seed) if params is None else params
+    check_params(model, params, data, loss, found)
+    return found, params
+
+
 def check_kinds(model: Model, data: Dataset) -> None:
     if not isinstance(model, Model):
         raise FlattestError(f"A model has init and apply, as MLP and FunctionModel; not {model!r}.")

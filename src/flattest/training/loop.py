@@ -12,7 +12,7 @@ from jax import lax
 
 from flattest.problem.losses import per_sample
 from flattest.training.algorithms import Phase
-from flattest.training.optimizers import Decay, Optimizer, Step
+from flattest.training.optimizers import Decay, Optimizer, Step, decayed
 from flattest.training.order import label_noise_signs, sample_order, stream_seed
 from flattest.training.state import HALTS, Problem, State
 
@@ -35,6 +35,7 @@ class _Shape(NamedTuple):
     surrogate: bool
     decay: Decay | None
     optimizer: Optimizer | None
+    decays: bool
 
 
 class _Carry(NamedTuple):
@@ -73,6 +74,7 @@ def _shape(phase: Phase) -> _Shape:
         phase.surrogate > 0,
         phase.decay,
         phase.optimizer,
+        phase.weight_decay > 0,
     )
 
 
@@ -221,9 +223,9 @@ def _step(model, loss, shape, numbers, train_x, theta, batch):
     if shape.clip:
         norm = _norm(g.values())
         g = jax.tree.map(lambda u: u * jnp.minimum(1, numbers["clip"] / norm).astype(u.dtype), g)
-    decay = numbers["decay"].astype(rate.dtype)
+    decay = numbers["decay"].astype(rate.dtype) if shape.decays else None
     if shape.optimizer is None:
-        params = jax.tree.map(lambda p, u: p - rate * (u + decay * p), params, g)
+        params = jax.tree.map(lambda p, u: p - rate * u, params, decayed(g, params, decay))
     else:
         v, memory = shape.optimizer.direction(g, memory, params, decay)
         params = jax.tree.map(lambda p, v: p - rate * v, params, v)

@@ -5,19 +5,22 @@ was interrupted goes on with the same bits on the same machine with as many thre
 depend on their number.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
+from torch.nn import functional
 
 from flattest.curvature.inputs import attempt
 from flattest.curvature.module_losses import sample_loss
 from flattest.errors import FlattestError
 from flattest.problem.data import Dataset
 from flattest.problem.libraries import torch_model
-from flattest.problem.losses import CrossEntropy, Loss
+from flattest.problem.losses import MSE, CrossEntropy, HalfMSE, Loss
 from flattest.training.algorithms import Phase
 from flattest.training.optimizers import Adam, AdamW, Momentum, TorchOptimizer
 from flattest.training.order import label_noise_signs, sample_order
@@ -28,11 +31,14 @@ Tensors = Sequence[torch.Tensor]
 
 def advance(problem: Problem, phase: Phase, state: State, epochs: int) -> State:
     """The state after `epochs` more epochs of the phase, or at the epoch that halted it."""
-    worker = _Worker(problem, phase, state)
-    while epochs > 0 and state.halt is None:
-        state = worker.epoch(state)
-        epochs -= 1
-    return state
+    worker, now = _Worker(problem, phase, state), state
+    while now.epoch < state.epoch + epochs and now.halt is None:
+        now = worker.epoch(now)
+    if now.halt == "diverged":
+        # A diverged epoch is not applied, and the worker keeps no copy: go again, up to it.
+        done = advance(problem, phase, state, now.epoch - state.epoch)
+        return replace(done, step=now.step, halt="diverged")
+    return replace(now, params=worker.params(), memory=_memory_of(worker.optimizer))
 
 
 def _optimizer(phase: Phase, parameters: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
@@ -75,7 +81,7 @@ class _Worker:
         self._restore(state.memory)
 
     def epoch(self, state: State) -> State:
-        """The state after one more epoch; one that diverged is not applied."""
+        """Where the run stands after one more epoch; parameters and memory stay in the worker."""
         phase, n = self.phase, self.problem.data.n
         steps, factors = phase.steps_per_epoch(n), self._factors(state)
         for number, (at, y) in enumerate(self._batches(state)):
@@ -88,8 +94,6 @@ class _Worker:
         return self._closed(
             replace(
                 state,
-                params=self._params(),
-                memory=_memory_of(self.optimizer),
                 epoch=state.epoch + 1,
                 step=state.step + steps,
                 phase_epoch=state.phase_epoch + 1,
@@ -168,7 +172,7 @@ class _Worker:
         f = self.module(x)
         value = self.loss(f, y)
         g = torch.autograd.grad(value, self.parameters, materialize_grads=True)
-        return g, bool(torch.isfinite(f).all())
+        return g, math.isfinite(value.item()) or bool(torch.isfinite(f).all())
 
     def _climb(self, g: Tensors) -> list[Any]:
         """The factors c in ε = c g, by parameter."""
@@ -188,7 +192,7 @@ class _Worker:
         along, alpha = dot / square if square > 0 else 0.0, self.phase.surrogate
         return [v - alpha * (u - along * v) for u, v in zip(g, h, strict=True)]
 
-    def _params(self) -> dict[str, np.ndarray]:
+    def params(self) -> dict[str, np.ndarray]:
         values = (p.detach().numpy().copy() for p in self.parameters)
         return dict(zip(self.names, values, strict=True))
 
@@ -225,7 +229,13 @@ def _norm(tensors: Tensors) -> float:
 
 
 def mean_loss(loss: Loss) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
-    """L of a batch's outputs and labels."""
+    """L of a batch's outputs and labels, by PyTorch's own function where it has one."""
+    if isinstance(loss, MSE | HalfMSE):
+        return lambda f, y: (
+            functional.mse_loss(f.reshape(y.shape), y, reduction="sum") * (loss.factor / len(f))
+        )
+    if isinstance(loss, CrossEntropy):
+        return partial(functional.cross_entropy, label_smoothing=loss.smoothing)
     total = sample_loss(loss).total
     return lambda f, y: total(f, y) / len(f)
 

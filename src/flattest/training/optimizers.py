@@ -43,7 +43,7 @@ class Momentum(_Spec, frozen=True, tag="momentum"):
         return jax.tree.map(jnp.zeros_like, params)
 
     def direction(self, u: Tree, memory: Tree, params: Tree, decay) -> tuple[Tree, Tree]:
-        u = _decayed(u, params, decay)
+        u = decayed(u, params, decay)
         b = jax.tree.map(lambda b, u: self.beta * b + u, memory, u)
         return (jax.tree.map(lambda b, u: u + self.beta * b, b, u) if self.nesterov else b), b
 
@@ -64,7 +64,7 @@ class Adam(_Spec, frozen=True, tag="adam"):
         return moments | {"t": jnp.zeros((), next(iter(params.values())).dtype)}
 
     def direction(self, u: Tree, memory: Tree, params: Tree, decay) -> tuple[Tree, Tree]:
-        return self._of_moments(_decayed(u, params, decay), memory)
+        return self._of_moments(decayed(u, params, decay), memory)
 
     def _of_moments(self, u: Tree, memory: Tree) -> tuple[Tree, Tree]:
         t = memory["t"] + 1
@@ -84,10 +84,13 @@ class AdamW(Adam, frozen=True, tag="adamw"):
 
     def direction(self, u: Tree, memory: Tree, params: Tree, decay) -> tuple[Tree, Tree]:
         v, memory = self._of_moments(u, memory)
-        return _decayed(v, params, decay), memory
+        return decayed(v, params, decay), memory
 
 
-def _decayed(u: Tree, params: Tree, decay) -> Tree:
+def decayed(u: Tree, params: Tree, decay) -> Tree:
+    """u + λθ; u itself where there is no weight decay (None)."""
+    if decay is None:
+        return u
     return {name: own + decay * params[name] for name, own in u.items()}
 
 
@@ -120,7 +123,7 @@ class Optax(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="optax"
     def direction(self, u: Tree, memory: Tree, params: Tree, decay) -> tuple[Tree, Tree]:
         shape = jax.tree.structure(jax.eval_shape(self.transformation.init, params))
         state = jax.tree.unflatten(shape, [memory[f"{i}"] for i in range(len(memory))])
-        updates, state = self.transformation.update(_decayed(u, params, decay), state, params)
+        updates, state = self.transformation.update(decayed(u, params, decay), state, params)
         leaves = jax.tree.leaves(state)
         return (
             {name: -update for name, update in updates.items()},

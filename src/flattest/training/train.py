@@ -59,16 +59,9 @@ def train(
     which is also how long Ctrl-C may have to wait.
     """
     log, loss = Log() if log is None else log, resolve_loss(loss)
-    model = adopted(model)
-    checks.check_kinds(model, data)
-    loss.check_labels(data.y)
-    seed = checked_seed(seed)
+    model, seed = adopted(model), checked_seed(seed)
     require_known("dtype", dtype, checks.DTYPES)
-    phases = checks.checked_phases(phases, data, loss)
-    checks.check_patterns(model, phases)
-    checks.check_libraries(model, phases)
-    params = checks.drawn_params(model, data.d, seed) if params is None else params
-    checks.check_params(model, params, data, loss, phases)
+    phases, params = checks.checked(model, data, phases, loss, seed, params)
     tally = NOTHING_YET if checks.flows(phases, dtype) else {}
     values = {key: np.array(value, dtype, order="C") for key, value in params.items()}
     start = State(values, tally=tally)

@@ -13,6 +13,7 @@ from flattest.flatness.convex.faces import (
     kinks_left,
     pushable,
 )
+from flattest.lab.challenge import proven_least
 from flattest.studies.question1.faces import contradicted, four_neurons
 
 
@@ -107,3 +108,16 @@ def test_labels_0_and_other_activations_are_refused():
         decide_faces(ft.MLP(2), data, np.eye(2))
     with pytest.raises(ft.FlattestError, match="ReLU"):
         decide_faces(ft.MLP(2, activation="leaky_relu"), ft.Dataset(np.eye(2), [1, 1]), np.eye(2))
+
+
+def test_a_challenge_is_settled_where_a_draw_is_proven():
+    """d = 12, n = 40: seed 3 is proven, on seed 0 the bound is not approached."""
+    law, squares = ft.Xor(12), ft.loss("mse")
+    found = ft.Challenge(distribution=law, n=40, model=ft.MLP(20)).compute(3)
+    assert (found["proven"], found["test_error"]) == (1, 0)
+    assert found["sharpness"] == pytest.approx(4 * np.sqrt(12))
+    assert proven_least(ft.MLP(20), law.draw(40, 0), squares) is None
+    for other in (ft.MLP(20, bias=True), ft.MLP(3), ft.MLP(20, activation="leaky_relu")):
+        assert proven_least(other, law.draw(40, 3), squares) is None
+    data = law.draw(40, 3)
+    assert not contradicted(decide_faces(ft.MLP(4), data, law.neurons()), data, 40, seed=1)

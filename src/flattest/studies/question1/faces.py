@@ -51,9 +51,8 @@ class Faces(Computed, frozen=True, tag="question1/faces"):
 
 
 def four_neurons(d: int) -> np.ndarray:
-    """±x[1] ± x[2]: the neurons of the generalizer (wen2023, A.2.4)."""
-    heads = [[a, b] for a in (1.0, -1.0) for b in (1.0, -1.0)]
-    return np.pad(heads, ((0, 0), (0, d - 2)))
+    """±x[1] ± x[2]: the neurons of the generalizer."""
+    return ft.Xor(d).neurons()
 
 
 def _test_error(decided: "ft.Decision", data: ft.Dataset) -> float:

@@ -1,0 +1,48 @@
+"""Table 1's first cell is proven exactly where a committed draw is."""
+
+from flattest.evidence import Verdict
+from flattest.experiments.registry import experiments
+from flattest.lab.scenario import Finding, mean_error
+from flattest.lab.summary import Summary
+from flattest.studies.table1 import proof
+
+SEARCHED = Finding("supported", mean_error([0.0, 0.0], 0.1), "The searches.")
+
+
+def summary(proven, refuted):
+    verdicts = tuple(
+        Verdict(proof.QUANTITY.format(name), 0.0, 0.0, "≥", values=values)
+        for name, values in (("proven", proven), ("refuted", refuted))
+    )
+    empty = {"figure": "", "statement": "", "notes": "", "machine": "", "commit": ""}
+    return Summary(
+        experiment="question1/d30-n100",
+        variant="full",
+        seeds=len(proven),
+        statuses={},
+        seconds=1.0,
+        engine=3,
+        columns={},
+        verdicts=verdicts,
+        **empty,
+    )
+
+
+def test_the_experiment_expects_the_quantities():
+    full = experiments()[proof.PROOFS["no-bias"]].full
+    said = {each.quantity for each in full.expectations}
+    assert {proof.QUANTITY.format(name) for name in ("proven", "refuted")} <= said
+    assert (full.task.d, full.task.n) == (30, 100)
+
+
+def test_a_proven_draw_is_named_and_the_others_are_counted():
+    found = proof.proven(summary((0.0, 1.0, 1.0), (1.0, 0.0, 0.0)), SEARCHED)
+    assert found.grade == "proven"
+    assert "seed 1," in found.sentence
+    assert "2 of 3 draws agree, 1 refuted" in found.sentence
+    assert found.sentence.endswith(SEARCHED.sentence)
+
+
+def test_without_a_proven_draw_the_searches_stand():
+    assert proof.proven(summary((0.0, 0.0), (0.0, 0.0)), SEARCHED) == SEARCHED
+    assert proof.with_proof("bias", SEARCHED) == SEARCHED
