@@ -95,7 +95,7 @@ START = ft.gd(0.01, epochs=20_000, stop_loss=1e-6)
 NETWORKS = {"bias": BIAS, "no-bias": NO_BIAS}
 FIGURES = {"bias": "4b", "no-bias": "1b", "sim-bn": "2a", "sim-ln": "6b", "three-layers": "11b"}
 # Networks for which walls are not built, with what is predicted of all ways: nothing was tried.
-OTHERS = {
+OTHERS: dict[str, tuple[ft.MLP, str, AnyExpectation]] = {
     "sim-bn": (wen2023.SIM_BN, "With Sim-BN", perfect(0.05)),
     "sim-ln": (wen2023.SIM_LN, "With Sim-LN", perfect(0.15)),
     "three-layers": (wen2023.THREE_LAYERS, "With three layers", flattest(0.5)),
@@ -494,7 +494,7 @@ NETS: dict[str, tuple[ft.MLP, int]] = {
 
 def _ways(name: str) -> ft.Experiment:
     model, seeds = NETS[name]
-    task = Ways(model=model)
+    task = Ways(model=model, distinct=True)
     if model.norm is None and model.depth == 2:
         task = replace(task, ways=(*task.ways, "flow-walls"))
     return ft.Experiment(

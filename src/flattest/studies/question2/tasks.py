@@ -146,16 +146,18 @@ class Walls(Computed, frozen=True, tag="question2/walls"):
 
 class Ways(Computed, frozen=True, tag="question2/ways"):
     """Test error and trace of the ways on from one interpolator, that of gradient descent at
-    L = 10⁻⁶, after the same time. The ways are names of `onwards`."""
+    L = 10⁻⁶, after the same time. The ways are names of `onwards`. Flows need `distinct` points."""
 
     model: ft.MLP
     d: int = 10
     n: int = 40
     time: float = 1.0
     ways: tuple[str, ...] = ("flow-unseen", "flow-seen", "sam", "sam-kept", "m-sam", "label-noise")
+    distinct: bool = False
 
     def compute(self, seed: int) -> Mapping[str, Any]:
-        data, log = ft.Xor(self.d).draw(self.n, seed), ft.Log(points=1)
+        data = ft.Xor(self.d, distinct=self.distinct).draw(self.n, seed)
+        log = ft.Log(points=1)
         phase = ft.gd(0.02, epochs=50_000, stop_loss=1e-6)
         start = ft.train(self.model, data, phase, seed=seed, dtype="float64", log=log)
         series = _ended("start", start)
@@ -266,7 +268,7 @@ class Diagram(Computed, frozen=True, tag="question2/diagram"):
         }
 
     def _error(self, d: int, n: int, seed: int) -> list[float]:
-        ways = Ways(model=self.model, d=d, n=n, time=self.time, ways=(self.way,))
+        ways = Ways(model=self.model, d=d, n=n, time=self.time, ways=(self.way,), distinct=True)
         return list(ways.compute(seed)[f"{self.way}, test error"])
 
     def columns(self, series: Mapping[str, np.ndarray]) -> Mapping[str, float]:
