@@ -12,8 +12,9 @@ import tyro
 from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.table import Column, Table
+from rich.text import Text
 
-from flattest.errors import FlattestError
+from flattest.errors import FlattestError, visible
 from flattest.evidence import Grade, graded
 from flattest.experiments.experiment import VariantName
 from flattest.files import as_text
@@ -107,7 +108,13 @@ def encode(value: Any) -> Any:
 
 
 class Screen(Console):
-    """A console that lets the command line's `main` end it when its reader has gone."""
+    """A console that lets the command line's `main` end it when its reader has gone.
+
+    Names and sentences may come from anywhere: no control character in them reaches a terminal.
+    """
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str(visible(text), **options)
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError
