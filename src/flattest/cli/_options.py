@@ -35,11 +35,11 @@ Full = Annotated[bool, tyro.conf.arg(help="The paper's own scale.")]
 
 def parsed_seeds(text: str) -> int | range:
     """How many, "5", or which, "3:8" for 3 … 7."""
+    if text.removeprefix("-").isdecimal():
+        return int(text)  # how many is enough is for the command to say
     first, colon, end = text.partition(":")
-    if not all(part.isdecimal() for part in (first, end or "0")) or (colon and not end):
+    if not (colon and first.isdecimal() and end.isdecimal()):
         raise FlattestError(f"Say how many seeds, 5, or which, 3:8 for 3 … 7; not {text!r}.")
-    if not colon:
-        return int(first)
     if int(first) >= int(end):
         raise FlattestError(f"There are no seeds in {text}: the first must be below the end.")
     return range(int(first), int(end))
