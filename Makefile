@@ -6,7 +6,7 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 # Two processes with one BLAS thread each: more threads than cores make small products crawl.
 PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
-.PHONY: table1 test test-more lint test-extras bench docs networks clean
+.PHONY: table1 test test-more lint test-extras bench torture docs networks clean
 
 table1: $(VENV)/flattest
 	$(BIN)/flattest table1
@@ -31,6 +31,10 @@ test-extras: $(VENV)/extras
 
 bench: $(VENV)/extras
 	$(BIN)/flattest bench
+
+# Kills, full disks, flipped bits, clocks, fuzzed commands, specs and calls; at most half an hour.
+torture: $(VENV)/test
+	$(BIN)/python torture/torture.py --write
 
 docs: $(VENV)/flattest
 	$(BIN)/flattest verify --write docs/claims.md

@@ -8,8 +8,13 @@ import sys
 import threading
 import time
 
+import numpy as np
 import pytest
 
+import flattest as ft
+from flattest import machine
+from flattest.errors import FlattestError
+from flattest.files import read_arrays
 from flattest.machine import available_cores, interrupts_held_back, one_thread_each, share_of_cores
 
 
@@ -89,3 +94,35 @@ assert fractions.Fraction(2, 4).denominator == 2
 assert "fractions" in sys.modules
 """
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+HUGE = {
+    "points": (lambda: ft.Xor(30).draw(10**11, 0), "100000000000 points in 30 dimensions"),
+    "inputs": (lambda: ft.Xor(10**11).draw(100, 0), "100 points in 100000000000 dimensions"),
+    "test points": (lambda: ft.Ball(10).population(10**12), "1000000000000 test points"),
+    "width": (lambda: ft.MLP(10**10).init(30, 0), "A network of width 10000000000 and depth 2"),
+    "depth": (lambda: ft.MLP(500, depth=10**9).init(30, 0), "depth 1000000000 on 30 inputs"),
+    "memorizer": (
+        lambda: ft.memorizer(ft.xor(100, 30, 0), depth=10**7),
+        "A network of width 100 and depth 10000000",
+    ),
+    "log": (lambda: ft.Log(points=10**12), "at most 1000000 points"),
+}
+
+
+@pytest.mark.parametrize("what", HUGE)
+def test_sizes_are_refused_before_memory_is_taken(what):
+    call, said = HUGE[what]
+    with pytest.raises(FlattestError, match=said):
+        call()
+
+
+def test_an_archive_that_would_unpack_to_more_than_there_is_room_for_is_refused(
+    tmp_path, monkeypatch
+):
+    path = tmp_path / "bomb.npz"
+    np.savez_compressed(path, x=np.zeros((1000, 1000)), y=np.zeros(1000))
+    assert path.stat().st_size < 20_000
+    monkeypatch.setattr(machine, "memory", lambda: 4e6)
+    with pytest.raises(FlattestError, match="is too large: What is packed in it would need 0.008"):
+        read_arrays(path)

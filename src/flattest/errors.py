@@ -1,5 +1,6 @@
-"""The one exception of the library."""
+"""The one exception of the library, and other people's words within our sentences."""
 
+import re
 from difflib import get_close_matches
 from typing import Any
 
@@ -25,4 +26,22 @@ def require_known(kind: str, name: Any, valid) -> Any:
 
 def first_line(error: BaseException) -> str:
     """The first line of someone else's message, to be quoted within a sentence."""
-    return (str(error).strip().partition("\n")[0] or type(error).__name__).rstrip(".")
+    return (said(error).strip().partition("\n")[0] or type(error).__name__).rstrip(".")
+
+
+def said(error: BaseException) -> str:
+    """Someone else's message, whose own code may fail."""
+    try:
+        return str(error)
+    except Exception:
+        return "(its message cannot be made)"
+
+
+def visible(text: str) -> str:
+    """The text with signs in the place of control characters, which could command a terminal."""
+    return _CONTROL.sub(lambda found: _SIGNS.get(found[0], "\ufffd"), text)
+
+
+# C0 but tab and line feed, C1, and what turns the direction of writing.
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_SIGNS = {chr(code): chr(0x2400 + code) for code in range(0x20)} | {"\x7f": "\u2421"}

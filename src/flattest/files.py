@@ -24,6 +24,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as load_safetensors, save as save_safetensors
 
 from flattest.errors import FlattestError
+from flattest.machine import require_memory
 
 
 class StoreError(FlattestError):
@@ -201,6 +202,8 @@ def read_arrays(path: Path | str, *names: str) -> Arrays:
     try:
         with Path(path).open("rb") as file:
             found, held = _npz(file, *names)
+    except FlattestError as error:
+        raise FlattestError(f"{path} is too large: {error}") from error
     except Exception as error:
         raise FlattestError(
             f"{path} cannot be read as an .npz of arrays; it is damaged, pickled or something else."
@@ -250,6 +253,9 @@ def _npz(file: BinaryIO, *names: str) -> tuple[Arrays, list[str]]:
     NumPy raises many kinds of errors for a file that is damaged or something else.
     """
     with np.load(file, allow_pickle=False) as archive:
+        if hasattr(archive, "zip"):
+            size = sum(entry.file_size for entry in archive.zip.infolist())
+            require_memory(size / 8, "What is packed in it")
         held = archive.files
         return {name: archive[name] for name in names or held if name in held}, held
 

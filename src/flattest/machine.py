@@ -106,3 +106,29 @@ def place() -> str:
     except OSError:
         return platform.node()
     return f"{platform.node()} ({boot}-{space})"
+
+
+SHARE_OF_MEMORY = (
+    1 / 4
+)  # for the arrays of one kind: what is computed from them takes as much again
+
+
+@functools.cache
+def memory() -> float:
+    """The bytes that this process may use, which in a container are fewer than the machine's."""
+    found = float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    try:
+        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
+    except OSError:
+        return found
+    return min(found, float(limit)) if limit.isdecimal() else found
+
+
+def require_memory(numbers: float, what: str) -> None:
+    """Refuse so many numbers of 8 bytes where they are too many, before any memory is taken."""
+    need, room = 8.0 * numbers, SHARE_OF_MEMORY * memory()
+    if need > room:
+        raise FlattestError(
+            f"{what} would need {need / 1e9:.3g} GB, more than the {room / 1e9:.3g} GB that this "
+            "machine has room for; choose smaller sizes."
+        )

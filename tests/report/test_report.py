@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import errno
 import gzip
 import http.client
 import json
@@ -9,6 +10,8 @@ import os
 import re
 import shutil
 import socket
+import socketserver
+import time
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +24,7 @@ from flattest.ledger.kept import save, saved
 from flattest.ledger.verify import check
 from flattest.problem.distributions import Xor
 from flattest.problem.models import MLP
-from flattest.report import views
+from flattest.report import http as http_module, views
 from flattest.report.document import policy, render
 from flattest.report.http import HOST, REQUEST_AT_MOST, Server, resource
 from flattest.report.networks import DOES, Neurons, inside
@@ -265,6 +268,8 @@ def test_there_is_nothing_but_the_page(server, path):
 def test_another_name_for_this_machine_is_refused(server):
     assert asked(server, "GET", "/", Host="evil.example")[0].status == 421
     assert asked(server, "GET", "/", Host=f"localhost:{server.port}")[0].status == 200
+    for name in ("localhost:evil.com", "127.0.0.1:80@evil.com", "localhost:", "", "localhost:1\t"):
+        assert asked(server, "GET", "/", Host=name)[0].status == 421
 
 
 def test_a_port_in_use_is_a_sentence(server):
@@ -277,6 +282,46 @@ def said(server, request):
     with socket.create_connection((HOST, server.port), timeout=10) as link:
         link.sendall(request)
         return b"".join(iter(lambda: link.recv(65536), b""))
+
+
+def test_a_byte_now_and_then_does_not_hold_a_connection(server, monkeypatch):
+    monkeypatch.setattr(http_module.Connection, "timeout", 0.5)
+    with socket.create_connection((HOST, server.port), timeout=10) as link:
+        began, heard = time.monotonic(), b"?"
+        link.settimeout(0.1)
+        while heard and time.monotonic() - began < 10:
+            try:
+                link.sendall(b"G")
+                heard = link.recv(1)
+            except TimeoutError:
+                continue
+            except OSError:
+                break
+        assert time.monotonic() - began < 5
+
+
+def test_more_readers_than_there_is_room_for_are_hung_up_on(server, monkeypatch, capfd):
+    monkeypatch.setattr(http_module, "CONNECTIONS_AT_MOST", len(server.connections) + 2)
+    links = [socket.create_connection((HOST, server.port), timeout=10) for _ in range(6)]
+    try:
+        assert links[-1].recv(1) == b""
+    finally:
+        for link in links:
+            link.close()
+    assert capfd.readouterr().err == ""
+
+
+def test_a_lack_of_descriptors_is_waited_out_in_silence(server, monkeypatch, capfd):
+    def refuse(self):
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    rests = []
+    monkeypatch.setattr(socketserver.TCPServer, "get_request", refuse)
+    monkeypatch.setattr(http_module.time, "sleep", rests.append)
+    for _ in range(3):
+        server._handle_request_noblock()
+    assert len(rests) >= 3
+    assert capfd.readouterr().err == ""
 
 
 ASK, LEAVE = f"Host: {HOST}\r\n".encode(), b"Connection: close\r\n"

@@ -383,6 +383,19 @@ def test_very_many_runs_are_listed_in_plain_text_with_the_same_words(store, caps
     assert first.split() == second.split("KEY` tells all of a run.")[1].split()
 
 
+@pytest.mark.parametrize("many", [1, 0])
+def test_no_label_commands_a_terminal(store, capsys, monkeypatch, many):
+    finished(store, label="paper/\x1b]0;owned\x07\x1b[31mfig\x9b1m\u202e")
+    monkeypatch.setattr("flattest.cli.status.MANY", many)
+    root = ["--store", str(store.root)]
+    assert main(["status", *root]) == 0
+    assert main(["show", store.runs()[0].key, *root]) == 0
+    assert main(["show", "\x1b[2J@0", *root]) == 2
+    out, err = capsys.readouterr()
+    assert "␛]0;owned␇" in out
+    assert not set("\x1b\x07\x9b\u202e") & set(out + err)
+
+
 HOSTILE = {
     "a huge seed": ("spec.json", {"seed": 2**64 - 1}),
     "a huge step": ("record.json", {"step": 2**63}),

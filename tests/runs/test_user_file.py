@@ -76,3 +76,13 @@ def test_workers_that_cannot_start_are_one_sentence(tmp_path):
         cluster(1, None, file),
     ):
         pass
+
+
+def test_a_file_that_ends_the_program_or_whose_error_has_no_message_is_one_sentence(tmp_path):
+    file = tmp_path / "lab.py"
+    file.write_text("import sys\nsys.exit('bye')\n")
+    with pytest.raises(FlattestError, match=r"ended the program, by sys.exit\('bye'\)"):
+        load(f"{file}:setup")
+    file.write_text("class Mute(Exception):\n    def __str__(self): raise ValueError\nraise Mute\n")
+    with pytest.raises(FlattestError, match="with Mute: .its message cannot be made"):
+        load(f"{file}:setup")

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from flattest.errors import FlattestError, require_known, unknown
+from flattest.errors import FlattestError, require_known, unknown, visible
 
 HERE = Path(__file__).parent
 GROUPS = {
@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         finally:
             sys.stdout.flush()
     except FlattestError as error:
-        print(f"flattest: {error}", file=sys.stderr)
+        print(f"flattest: {visible(str(error))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         kept = KEPT if set(arguments[:1]) & set(KEEPING_RUNS) else ""

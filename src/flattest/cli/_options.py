@@ -12,8 +12,9 @@ import tyro
 from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.table import Column, Table
+from rich.text import Text
 
-from flattest.errors import FlattestError
+from flattest.errors import FlattestError, visible
 from flattest.evidence import Grade, graded
 from flattest.experiments.experiment import VariantName
 from flattest.files import as_text
@@ -34,11 +35,11 @@ Full = Annotated[bool, tyro.conf.arg(help="The paper's own scale.")]
 
 def parsed_seeds(text: str) -> int | range:
     """How many, "5", or which, "3:8" for 3 … 7."""
+    if text.removeprefix("-").isdecimal():
+        return int(text)  # how many is enough is for the command to say
     first, colon, end = text.partition(":")
-    if not all(part.isdecimal() for part in (first, end or "0")) or (colon and not end):
+    if not (colon and first.isdecimal() and end.isdecimal()):
         raise FlattestError(f"Say how many seeds, 5, or which, 3:8 for 3 … 7; not {text!r}.")
-    if not colon:
-        return int(first)
     if int(first) >= int(end):
         raise FlattestError(f"There are no seeds in {text}: the first must be below the end.")
     return range(int(first), int(end))
@@ -107,7 +108,13 @@ def encode(value: Any) -> Any:
 
 
 class Screen(Console):
-    """A console that lets the command line's `main` end it when its reader has gone."""
+    """A console that lets the command line's `main` end it when its reader has gone.
+
+    Names and sentences may come from anywhere: no control character in them reaches a terminal.
+    """
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str(visible(text), **options)
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError

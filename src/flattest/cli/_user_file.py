@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import flattest
-from flattest.errors import FlattestError
+from flattest.errors import FlattestError, said
 from flattest.runs.user_file import Reference, imported
 
 
@@ -42,9 +42,11 @@ def run(action: Callable[[], Any], what: str) -> Any:
             return action()
     except FlattestError:
         raise
+    except SystemExit as stop:
+        raise FlattestError(f"{what} ended the program, by sys.exit({stop.code!r}).") from stop
     except Exception as error:
-        place = _place_of(error)
-        raise FlattestError(f"{what} failed{place} with {type(error).__name__}: {error}") from error
+        what = f"{what} failed{_place_of(error)} with {type(error).__name__}"
+        raise FlattestError(f"{what}: {said(error)}") from error
 
 
 def _place_of(error: Exception) -> str:

@@ -30,6 +30,7 @@ from flattest.cli._options import (
     name_column,
     output,
 )
+from flattest.errors import visible
 from flattest.experiments.registry import experiments
 from flattest.runs.folder import StoredRun
 from flattest.runs.results import find_runs
@@ -96,7 +97,7 @@ def table(runs: list[StoredRun]) -> RenderableType:
     counts = Counter(run.status for run in runs)
     caption = ", ".join(f"{n} {status}" for status, n in counts.items()) or "no runs"
     if len(runs) > MANY:
-        return Text(f"{plain([HEAD, *map(cells, runs)])}\n{caption}")
+        return Text(visible(f"{plain([HEAD, *map(cells, runs)])}\n{caption}"))
     keys = name_column("run", (run.key[:10] for run in runs))
     return listing((keys, *HEAD[1:]), map(coloured, runs), caption)
 

@@ -43,7 +43,10 @@ def batches_of(data: Any) -> list[tuple[Any, Any]]:
             "Data are a pair of arrays (inputs and targets) or a loader of such pairs, "
             f"not {type(data).__name__}."
         )
-    pairs = [data] if _is_pair(data) else list(data)
+    try:
+        pairs = [data] if _is_pair(data) else list(data)
+    except TypeError as error:
+        raise FlattestError(f"The data are not batches of pairs: {first_line(error)}.") from error
     if not all(map(_is_pair, pairs)):
         raise FlattestError("Every batch must be a pair of arrays: inputs and targets.")
     for x, y in pairs:

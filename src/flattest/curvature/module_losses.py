@@ -31,7 +31,7 @@ class Factor(NamedTuple):
     signs: torch.Tensor
 
 
-def _count(f: torch.Tensor, y: torch.Tensor) -> float:
+def count(f: torch.Tensor, y: torch.Tensor) -> float:
     return len(f)
 
 
@@ -47,7 +47,7 @@ class SampleLoss:
 
     total: OfBatch
     factor: Callable[[torch.Tensor, torch.Tensor], Factor]
-    mass: Callable[[torch.Tensor, torch.Tensor], float] | None = _count
+    mass: Callable[[torch.Tensor, torch.Tensor], float] | None = count
     known: bool = True
     closed: Callable[[torch.Tensor], bool] = lambda f: True
 
@@ -165,7 +165,7 @@ def _by_entry(loss: nn.Module) -> SampleLoss:
 
     squares = isinstance(loss, nn.MSELoss)
     factor = square if squares else _autograd_factor(total)
-    return SampleLoss(total, factor, _count if mean else None, closed=lambda f: squares)
+    return SampleLoss(total, factor, count if mean else None, closed=lambda f: squares)
 
 
 def _constant_factor(f: torch.Tensor, curvature: float) -> Factor:
@@ -247,7 +247,7 @@ def _of_function(loss: Callable) -> SampleLoss:
         return loss(f, y) * (len(f) if mean else 1)
 
     factor = _autograd_factor(total)
-    return SampleLoss(total, factor, _count if mean else None, known=False, closed=lambda f: False)
+    return SampleLoss(total, factor, count if mean else None, known=False, closed=lambda f: False)
 
 
 def _autograd_factor(total: OfBatch) -> Callable[[torch.Tensor, torch.Tensor], Factor]:

@@ -25,7 +25,7 @@ from flattest.curvature.module_batches import (
     finite,
     outputs_of,
 )
-from flattest.curvature.module_losses import MOST_OUTPUTS, SampleLoss, sample_loss
+from flattest.curvature.module_losses import MOST_OUTPUTS, SampleLoss, count, sample_loss
 from flattest.curvature.module_runs import exactly
 from flattest.curvature.module_squares import add_squares
 from flattest.curvature.operator import Operator, probe
@@ -111,6 +111,8 @@ class ModuleOperator(Operator):
         """What the sum of all samples' losses is divided by."""
         if (mass := self.loss.mass) is None:
             return 1.0
+        if mass is count:
+            return float(self.samples)
         with exactly(), torch.no_grad():
             total = sum(mass(self.run(batch.x), batch.y) for batch in self.chunks())
         if not total > 0:

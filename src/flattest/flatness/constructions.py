@@ -16,6 +16,7 @@ from flattest.evidence import Verdict
 from flattest.flatness.bounds import lower_bound
 from flattest.flatness.certification import differentiable, is_interpolator
 from flattest.flatness.extreme import Points, distinct_inputs, separate
+from flattest.problem.checks import check_count
 from flattest.problem.data import Dataset
 from flattest.problem.losses import Loss
 from flattest.problem.models import MLP, Params
@@ -62,6 +63,7 @@ def memorizer(
     """
     points, t = distinct_inputs(data, loss)
     model = MLP(enough_width(width, len(t)), depth=depth, bias=True)
+    model.shapes(data.d)  # refuses what does not fit in memory
     zero = t == 0
     if r is None:
         target = np.where(zero, 1.0, np.abs(t))
@@ -131,7 +133,7 @@ def check_resolution(margin: np.ndarray, t: np.ndarray) -> None:
 
 def enough_width(width: int | None, needed: int) -> int:
     """The width asked for, refused if it is not enough; what is needed where None."""
-    if width is not None and width < needed:
+    if width is not None and check_count("The width", width) < needed:
         raise FlattestError(f"This construction needs width ≥ {needed}, not {width}.")
     return width or needed
 

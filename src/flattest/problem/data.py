@@ -15,6 +15,7 @@ import numpy as np
 
 from flattest.errors import FlattestError
 from flattest.files import read_arrays, read_columns
+from flattest.machine import require_memory
 from flattest.problem.checks import check_count, finite_array
 from flattest.problem.fingerprint import recall, remember
 from flattest.problem.randomness import generator
@@ -180,6 +181,7 @@ class Distribution(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def draw(self, n: int, seed: int) -> Dataset:
         """n training points, i.i.d. unless the distribution says otherwise."""
         check_count("n", n)
+        require_memory(float(n) * (self.d + 1), f"{n} points in {self.d} dimensions")
         return Dataset(*self.training_points(n, seed), self)
 
     def training_points(self, n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -189,6 +191,7 @@ class Distribution(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def population(self, size: int = 10_000, seed: int = 0) -> Population:
         """The whole support where it is finite with at most 2^20 points, else a fresh sample."""
         check_count("size", size)
+        require_memory(float(size) * (self.d + 1), f"{size} test points in {self.d} dimensions")
         return Population(*self.sample(generator(seed, "population"), size), exact=False)
 
     def sample(self, rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from flattest.errors import FlattestError, require_known, unknown
-from flattest.machine import later
+from flattest.machine import later, require_memory
 from flattest.problem.activations import Activation, activation
 from flattest.problem.checks import check_count, finite_array
 from flattest.problem.fingerprint import recall, remember
@@ -142,7 +142,7 @@ class MLP(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="mlp"):
         # NumPy's integers cannot be written to a spec.
         msgspec.structs.force_setattr(self, "width", check_count("The width", self.width))
         msgspec.structs.force_setattr(self, "depth", check_count("The depth", self.depth, least=2))
-        if self.norm not in [*NORMS]:
+        if not isinstance(self.norm, str | None) or self.norm not in NORMS:
             raise unknown("norm", self.norm, map(str, NORMS))
         if self.norm is not None and self.depth != 2:
             raise FlattestError(f"norm {self.norm!r} is defined for depth 2, not {self.depth}.")
@@ -165,8 +165,10 @@ class MLP(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="mlp"):
         return self.sigma.homogeneity if self.norm is None else None
 
     def shapes(self, d: int) -> dict[str, tuple[int, ...]]:
-        """The parameters' shapes for d inputs, in order."""
+        """The parameters' shapes for d inputs, in order; more than fit in memory are refused."""
         m = self.width
+        weights = float(m) * d + float(self.depth - 2) * m * m
+        require_memory(weights, f"A network of width {m} and depth {self.depth} on {d} inputs")
         shapes: list[tuple[bool, str, tuple[int, ...]]] = [
             (True, "W1", (m, d)),
             (self.bias, "b1", (m,)),

@@ -9,22 +9,28 @@ at one request per second, 36 and 56 ms (a run) or 72 and 48 ms (the outline) wi
 import contextlib
 import hashlib
 import io
+import re
 import socket
 import socketserver
 import threading
+import time
 from collections.abc import Iterator
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
 from flattest.errors import FlattestError
 
 HOST = "127.0.0.1"
-NAMES = (HOST, "localhost")
+OURS = re.compile(
+    rf"({re.escape(HOST)}|localhost)(:[0-9]{{1,5}})?"
+)  # any port: it may be forwarded
 REQUEST_AT_MOST = 16_384  # bytes
-PATIENCE = 60.0  # seconds for a reader to send its request, and to take the answer
+PATIENCE = 60.0  # seconds in all for a reader to send its request, and again to take the answer
+CONNECTIONS_AT_MOST = 256  # at once; further ones are hung up on
+BREATH = 0.1  # seconds of rest where the system has no connection to give
 
 
 class Resource(msgspec.Struct, frozen=True):
@@ -44,8 +50,9 @@ class Connection(BaseHTTPRequestHandler):
 
     server: "Server"
     protocol_version = "HTTP/1.1"
-    timeout = PATIENCE
+    timeout: ClassVar[float] = PATIENCE
     disable_nagle_algorithm = True
+    sent = b""  # by the reader, and not yet understood
 
     def handle_one_request(self) -> None:
         self.close_connection, self.command = True, ""
@@ -56,12 +63,21 @@ class Connection(BaseHTTPRequestHandler):
                 self._answer()
 
     def _head(self) -> bytes:
-        """The next request up to its empty line, cut where it is too long; nothing at the end."""
-        head = line = self.rfile.readline(REQUEST_AT_MOST + 1)
-        while line and not head.endswith(b"\r\n\r\n") and len(head) <= REQUEST_AT_MOST:
-            line = self.rfile.readline(REQUEST_AT_MOST + 1 - len(head))
-            head += line
-        return head if line else b""
+        """The next request up to its empty line, cut where it is too long; nothing at the end.
+
+        The time is for all of it: a byte now and then does not hold a connection.
+        """
+        until = time.monotonic() + self.timeout
+        while b"\r\n\r\n" not in self.sent and len(self.sent) <= REQUEST_AT_MOST:
+            self.connection.settimeout(max(until - time.monotonic(), 1e-3))
+            more = self.connection.recv(REQUEST_AT_MOST)
+            if not more or time.monotonic() > until:
+                return b""
+            self.sent += more
+        self.connection.settimeout(self.timeout)
+        head, end, rest = self.sent.partition(b"\r\n\r\n")
+        self.sent = rest
+        return head + end
 
     def _is_understood(self, head: bytes) -> bool:
         """Read the request's parts into `command`, `path` and `headers`; refuse what is not one."""
@@ -82,8 +98,7 @@ class Connection(BaseHTTPRequestHandler):
         if self.command not in ("GET", "HEAD"):
             self.close_connection = True
             return self._refuse(HTTPStatus.METHOD_NOT_ALLOWED, "Allow: GET, HEAD")
-        host = self.headers.get("Host", "")
-        if (host.rpartition(":")[0] or host) not in NAMES:
+        if not OURS.fullmatch(self.headers.get("Host", "")):
             # Another name for this machine: some web page's attempt to read through its reader.
             return self._refuse(HTTPStatus.MISDIRECTED_REQUEST)
         found = self.server.found.get(self.path.partition("?")[0])
@@ -144,9 +159,19 @@ class Server(socketserver.ThreadingTCPServer):
         self.address = f"http://{HOST}:{self.port}/"
 
     def get_request(self) -> tuple[socket.socket, Any]:
-        connection, address = super().get_request()
+        try:
+            connection, address = super().get_request()
+        except OSError:
+            time.sleep(BREATH)  # no descriptors, say: asking again at once would not help
+            raise
         self.connections.add(connection)
         return connection, address
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        return len(self.connections) <= CONNECTIONS_AT_MOST
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """One reader's misfortune is no news for whoever runs the server."""
 
     def shutdown_request(self, request: Any) -> None:
         self.connections.discard(request)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from flattest.errors import require_known
+from flattest.errors import FlattestError, require_known
 from flattest.problem.data import Dataset, require_dataset
 from flattest.problem.models import MLP, Params
 from flattest.rescaling.top_eigenvalue import flattest_implementation
@@ -23,5 +23,9 @@ def flattest_rescaling(
     "top_eigenvalue" is a convex program at minima (mulayoff2021, S82).
     """
     least = MINIMIZERS[require_known("measure of flatness", measure, MINIMIZERS)]
+    if not isinstance(model, MLP):
+        raise FlattestError(
+            f"Rescaled is an MLP, not a {type(model).__name__}; `measure` takes more."
+        )
     require_dataset(data)
     return least(model, params, data, loss)

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from flattest.errors import visible
 from flattest.experiments.experiment import Experiment, Seeds, Task, VariantName
 from flattest.experiments.registry import experiment
 from flattest.runs.store import Store
@@ -19,7 +20,7 @@ class Job(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        return f"{self.label} seed {self.seed}"
+        return visible(f"{self.label} seed {self.seed}")
 
 
 def with_needed(chosen: Iterable[Experiment], variant: VariantName) -> list[Experiment]:

@@ -12,6 +12,9 @@ from flattest.errors import FlattestError, require_known
 MEASURES = ("training", "sharpness", "test", "norms", "neurons")
 
 
+MOST_POINTS = 1_000_000
+
+
 class Log(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="log"):
     """When metrics are evaluated, and which.
 
@@ -30,6 +33,8 @@ class Log(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="log"):
     def __post_init__(self):
         if self.points < 1 or self.snapshots < 0:
             raise FlattestError("A log needs at least one point, and no negative snapshots.")
+        if self.points > MOST_POINTS:
+            raise FlattestError(f"A log has at most {MOST_POINTS} points, not {self.points}.")
         for name in self.measures:
             require_known("measure", name, MEASURES)
 

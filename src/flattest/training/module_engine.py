@@ -230,14 +230,20 @@ def _norm(tensors: Tensors) -> float:
 
 def mean_loss(loss: Loss) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
     """L of a batch's outputs and labels, by PyTorch's own function where it has one."""
-    if isinstance(loss, MSE | HalfMSE):
-        return lambda f, y: (
-            functional.mse_loss(f.reshape(y.shape), y, reduction="sum") * (loss.factor / len(f))
-        )
+    if isinstance(loss, MSE):
+        return _mean_square
+    if isinstance(loss, HalfMSE):
+        return lambda f, y: _mean_square(f, y) / 2
     if isinstance(loss, CrossEntropy):
         return partial(functional.cross_entropy, label_smoothing=loss.smoothing)
     total = sample_loss(loss).total
     return lambda f, y: total(f, y) / len(f)
+
+
+def _mean_square(f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """The mean over samples of Σ (f − y)² over outputs."""
+    mean = functional.mse_loss(f.reshape(y.shape), y)
+    return mean if y.dim() == 1 else mean * y.shape[1]
 
 
 def labels(loss: Loss, y: np.ndarray) -> torch.Tensor:

@@ -15,8 +15,8 @@ function sections(page) {
       build: () => [scenarioTable(front, outline.glyphs), make("div", { class: "scenarios" }, front.scenarios.map((found) => scenario(page, found)))] })),
     inner.length && { id: "inside", title: "Inside a network", signature: marked(inner), build: () => networks(page) },
     ...outline.papers.map(({ name, title }) => ({ id: name, title: name, about: title, cards: cards(name) })).filter((asked) => asked.cards.length),
-    Object.keys(runs).length && { id: "runs", title: "Runs", signature: outline.marks, build: () => runTable(page) },
-    page.claims.length && { id: "claims", title: "Claims", signature: outline.problem, build: () => claims(page.claims, outline.problem, outline.glyphs) },
+    Object.keys(runs).length && { id: "runs", title: "Runs", last: true, signature: outline.marks, build: () => runTable(page) },
+    page.claims.length && { id: "claims", title: "Claims", last: true, signature: outline.problem, build: () => claims(page.claims, outline.problem, outline.glyphs) },
     odd.length && { id: "others", title: "Other runs", signature: marked(outline.others), build: () => others(odd) },
   ].filter(Boolean);
 }
@@ -46,7 +46,9 @@ function section(asked) {
     element.append(make("p", { class: "dim" }, asked.about), holder);
     fill(holder, asked.cards);
   } else {
-    element.append(...[asked.build()].flat(2).filter(Boolean));
+    const build = () => element.append(...[asked.build()].flat(2).filter(Boolean));
+    // Tables at the page's end are made after its first view.
+    if (asked.last && !document.body.dataset.ready) whenIdle(build); else build();
   }
   return element;
 }
