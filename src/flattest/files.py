@@ -180,10 +180,14 @@ def read_sealed(path: Path, type: Any) -> Any:
     return found
 
 
+class Changed(ValueError):
+    """What is read is not what was written."""
+
+
 def _require_equal(stated: str | None, found: Callable[[], str]) -> None:
     """Refuse what is not what was written, where it says what that was."""
     if stated is not None and stated != found():
-        raise ValueError("its digest does not match")
+        raise Changed("its digest does not match")
 
 
 def read_series(path: Path, stated: str | None = None) -> Arrays:

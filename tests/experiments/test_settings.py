@@ -74,7 +74,8 @@ def test_seeds_are_so_many_or_these():
     assert list(FIG4B.quick.chosen(range(3, 5))) == [3, 4]
     assert list(FIG4B.quick.chosen(2)) == [0, 1]
     assert FIG4B.quick.keys(range(3, 5)) == FIG4B.quick.keys(5)[3:]
-    for text in ("8:3", "x", "3:", ":4", "-1"):
+    assert parsed_seeds("-1") == -1  # the command refuses it
+    for text in ("8:3", "x", "3:", ":4", "-"):
         with pytest.raises(ft.FlattestError, match="seeds"):
             parsed_seeds(text)
     with pytest.raises(ft.FlattestError, match="exclude each other"):

@@ -175,6 +175,16 @@ def test_shapes_tell_the_architecture(model):
     assert found == model
 
 
+def _without_seal(change):
+    """As a file that was written before there were seals."""
+
+    def unsealed(tensors, metadata):
+        metadata.pop("seal")
+        change(tensors, metadata)
+
+    return _edit(unsealed)
+
+
 def _edit(change):
     """A file from `save_network` with its tensors changed but its metadata kept."""
 
@@ -217,7 +227,11 @@ def _foreign(path):
         (_edit(lambda t, m: t.pop("data.x")), "was changed after it was written"),
         (_edit(lambda t, m: m.update(model="{}")), "was changed after it was written"),
         (_edit(lambda t, m: m.pop("digest")), "was changed after it was written"),
-        (_edit(lambda t, m: t.update(W2=t["W2"].astype(bool))), "not real numbers"),
+        (
+            _edit(lambda t, m: t.update(W2=t["W2"].astype(bool))),
+            "was changed after it was written",
+        ),
+        (_without_seal(lambda t, m: t.update(W2=t["W2"].astype(bool))), "not real numbers"),
     ],
 )
 def test_a_tampered_or_foreign_file_is_refused_in_one_sentence(tmp_path, write, sentence):

@@ -209,7 +209,7 @@ def test_a_function_that_jax_cannot_trace_is_refused_in_one_sentence(function):
 CLASSES = {
     "too large": ([1, 2, 3], "The label 3 is not one of the 3 classes"),
     "negative": ([1, -100, 2], "The label -100 is not one of the 3 classes"),
-    "real": ([0.0, 1.0, 2.0], "one integer label per sample; these are of type float64"),
+    "real": ([0.5, 1.0, 2.0], "one integer label per sample; these are of type float64"),
     "text": (["a", "b", "c"], "one integer label per sample"),
     "one-hot": (np.eye(3, dtype=int), r"one integer label per sample.*shape \(3, 3\)"),
 }

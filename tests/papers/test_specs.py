@@ -14,6 +14,9 @@ SPECS = [
     SOURCE / "lab" / "challenge.py",
     SOURCE / "experiments" / "registry.py",
     *(p.folder / "experiments.py" for p in papers().values()),
+    SOURCE / "studies" / "question1" / "faces.py",
+    SOURCE / "studies" / "question1" / "small.py",
+    SOURCE / "studies" / "question2" / "tasks.py",
 ]
 LIGHT = (
     "flattest.errors",
@@ -21,6 +24,8 @@ LIGHT = (
     "flattest.lab.challenge",
     "flattest.lab.setup",
     "flattest.problem",
+    "flattest.studies.question1",
+    "flattest.studies.question2.tasks",
     "flattest.training.algorithms",
     "flattest.training.flows",
     "flattest.training.log",

@@ -36,7 +36,7 @@ def finished(store, name, series, seed=0, variant="quick"):
 
 
 def rot(path):
-    """Zero the file in place: its size, which is all that a listing looks at, stays."""
+    """Zero the file in place: its size stays."""
     path.write_bytes(b"\x00" * path.stat().st_size)
 
 

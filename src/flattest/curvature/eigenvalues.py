@@ -37,8 +37,8 @@ def top_eigenvalues(op: Operator, k: int, tol: float = 1e-10) -> Eigenpairs:
     At interpolators they are those of the Gram matrix √w_i ∇f_i · ∇f_k √w_k (route "gram", taken
     where the residual part E is below tol). Elsewhere the largest one of two piecewise linear
     layers is enclosed (`resolvent.enclose`), and small ∇²L are decomposed (route "dense"). These
-    three are proven to tol, up to rounding, the first where ‖E‖ has a bound of its own; where it has
-    none (JAX functions, modules), a product of E with one random vector stands for it, with a
+    three are proven to tol, up to rounding, the first where ‖E‖ has a bound of its own; where it
+    has none (JAX functions, modules), a product of E with one random vector stands for it, with a
     hundredfold margin. Block Lanczos finds the others: each value is an eigenvalue to its residual
     ≤ tol, and a larger one would be orthogonal to a random vector.
     A dead network, whose ∇²L is 0, is refused.

@@ -139,8 +139,9 @@ def proven_least(model: Model, data: Dataset, loss: Loss) -> float | None:
     from flattest.flatness.convex.faces import decide_faces
 
     neurons = getattr(data.distribution, "neurons", None)
-    plain = isinstance(model, MLP) and model.depth == 2 and model.norm is None
-    if neurons is None or not plain or model.bias or model.output_bias or not model.sigma.is_relu:
+    if neurons is None or not isinstance(model, MLP) or model.depth != 2 or model.norm is not None:
+        return None
+    if model.bias or model.output_bias or not model.sigma.is_relu:
         return None
     known = neurons()
     if model.width < len(known):

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from flattest.errors import FlattestError, first_line
-from flattest.files import present, read_tensors, write_tensors
+from flattest.files import Changed, present, read_tensors, write_tensors
 from flattest.problem.data import Dataset, Examples, Rows
 from flattest.problem.distributions import AnyDistribution
 from flattest.problem.losses import MSE, Loss
@@ -63,7 +63,7 @@ def load_network(path: str | Path) -> Network:
             "for, or write it with save_network."
         )
     if metadata.pop("digest", "") != _digest(tensors, metadata) or not tensors.keys() >= _DATA:
-        raise FlattestError(f"{path} was changed after it was written, so it certifies nothing.")
+        raise _changed(path)
     rows = [tensors.pop(name) for name in _EXAMPLES if name in tensors]
     # Before the spec is read, which knows its arrays by their digest.
     examples = Examples.of(*rows) if rows else None
@@ -76,6 +76,10 @@ def load_network(path: str | Path) -> Network:
     )
     network.model.check(network.params, data.d)
     return network
+
+
+def _changed(path: str | Path) -> FlattestError:
+    return FlattestError(f"{path} was changed after it was written, so it certifies nothing.")
 
 
 def is_network(path: str | Path) -> bool:
@@ -122,6 +126,8 @@ def _read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     try:
         tensors, metadata = read_tensors(path)
     except FlattestError as error:
+        if isinstance(error.__cause__, Changed):
+            raise _changed(path) from None
         raise FlattestError(f"{path} cannot be read as safetensors: {error.__cause__}.") from None
     return {name: _float64(path, name, value) for name, value in tensors.items()}, metadata
 

@@ -3,17 +3,14 @@
 from flattest.evidence import Verdict
 from flattest.experiments.registry import experiments
 from flattest.lab.scenario import Finding, mean_error
-from flattest.lab.summary import Summary
+from flattest.lab.summary import Spread, Summary
 from flattest.studies.table1 import proof
 
 SEARCHED = Finding("supported", mean_error([0.0, 0.0], 0.1), "The searches.")
 
 
 def summary(proven, refuted):
-    verdicts = tuple(
-        Verdict(proof.QUANTITY.format(name), 0.0, 0.0, "≥", values=values)
-        for name, values in (("proven", proven), ("refuted", refuted))
-    )
+    verdicts = (Verdict(proof.PROVEN, 0.0, 0.0, "≥", values=proven),)
     empty = {"figure": "", "statement": "", "notes": "", "machine": "", "commit": ""}
     return Summary(
         experiment="question1/d30-n100",
@@ -22,16 +19,16 @@ def summary(proven, refuted):
         statuses={},
         seconds=1.0,
         engine=3,
-        columns={},
+        columns={"refuted": Spread(0.0, min(refuted), max(refuted))},
         verdicts=verdicts,
         **empty,
     )
 
 
-def test_the_experiment_expects_the_quantities():
+def test_the_experiment_expects_the_quantity():
     full = experiments()[proof.PROOFS["no-bias"]].full
     said = {each.quantity for each in full.expectations}
-    assert {proof.QUANTITY.format(name) for name in ("proven", "refuted")} <= said
+    assert proof.PROVEN in said
     assert (full.task.d, full.task.n) == (30, 100)
 
 
@@ -39,7 +36,9 @@ def test_a_proven_draw_is_named_and_the_others_are_counted():
     found = proof.proven(summary((0.0, 1.0, 1.0), (1.0, 0.0, 0.0)), SEARCHED)
     assert found.grade == "proven"
     assert "seed 1," in found.sentence
-    assert "2 of 3 draws agree, 1 refuted" in found.sentence
+    assert "2 of 3 draws agree, some of the others are refuted" in found.sentence
+    found = proof.proven(summary((0.0, 1.0, 1.0), (0.0, 0.0, 0.0)), SEARCHED)
+    assert "none of the others is refuted" in found.sentence
     assert found.sentence.endswith(SEARCHED.sentence)
 
 

@@ -70,6 +70,10 @@ def rows_of(model: MLP, data: Dataset, loss: str | Loss = "mse") -> Rows:
     """The rows of the training set, or a sentence that says why there are none."""
     slopes = check_model(model)
     require_dataset(data)
+    if data.y.ndim != 1:
+        raise FlattestError(
+            f"The flattest network is found for one output, y (n,), not y {data.y.shape}."
+        )
     loss = resolve_loss(loss)
     y = targets(loss, data.y)
     kappa = float(np.asarray(loss.curvature(y, data.y)).min())

@@ -23,12 +23,8 @@ SIZES = {
     40: (72, 96, 120, 144, 168),
 }
 NOT_CONTRADICTED = AtMostInEverySeed(series="contradicted", value=0)
-# Read by Table 1: which draws are proven.
-PROVEN = MeanAtLeast(series="proven", value=0)
-OUTCOMES = (
-    PROVEN,
-    *(MeanAtLeast(series=s, value=0) for s in ("refuted", "not approached", "open", "dead")),
-)
+# Trials had proven seeds 0 and 1 of the paper's own size, two of ten. Table 1 reads which are.
+PROVEN = {(30, 100): (MeanAtLeast(series="proven", value=0.2),)}
 
 
 def _cell(d: int, n: int) -> ft.Experiment:
@@ -40,7 +36,11 @@ def _cell(d: int, n: int) -> ft.Experiment:
         full=ft.Variant(
             Faces(d=d, n=n),
             10,
-            (NOT_CONTRADICTED, MeanAtLeast(series="decided", value=0.5), *OUTCOMES),
+            (
+                NOT_CONTRADICTED,
+                MeanAtLeast(series="decided", value=0.5),
+                *PROVEN.get((d, n), ()),
+            ),
         ),
     )
 
