@@ -9,6 +9,7 @@ import pytest
 from flattest.cli._user_file import load, run
 from flattest.errors import FlattestError
 from flattest.runs.cluster import cluster
+from flattest.runs.user_file import Reference
 from support.tasks import has_loaded
 
 LAB = """
@@ -60,7 +61,7 @@ def test_a_file_does_not_stand_in_for_a_module_of_its_name(tmp_path):
 
 @pytest.mark.slow
 def test_workers_import_a_file_whatever_its_name_and_keep_the_output_clean(lab, capfd):
-    with cluster(1, None, lab) as client:
+    with cluster(1, None, Reference(lab, "setup")) as client:
         assert client.submit(has_loaded, "my.läb-1").result()
     out, err = capfd.readouterr()
     assert out == ""
@@ -73,7 +74,7 @@ def test_workers_that_cannot_start_are_one_sentence(tmp_path):
     file.write_text("raise ValueError('not here')\n")
     with (
         pytest.raises(FlattestError, match="cannot start: not here; --workers 1"),
-        cluster(1, None, file),
+        cluster(1, None, Reference(file, "setup")),
     ):
         pass
 

@@ -52,5 +52,7 @@ class Reference(NamedTuple):
         _KEPT.append(self.made())
 
     def made(self) -> Any:
-        """What the function returns."""
-        return getattr(imported(self.path), self.function)()
+        """What the function returns; what it prints goes to the error stream, too."""
+        function = getattr(imported(self.path), self.function)
+        with contextlib.redirect_stdout(sys.stderr):
+            return function()

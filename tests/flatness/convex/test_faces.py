@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import scipy.optimize
 
 import flattest as ft
 from flattest.flatness.convex.faces import (
@@ -15,6 +16,7 @@ from flattest.flatness.convex.faces import (
 )
 from flattest.lab.challenge import proven_least
 from flattest.studies.question1.faces import contradicted, four_neurons
+from support import scip
 
 
 def limit_trace(params, data):
@@ -121,3 +123,24 @@ def test_a_challenge_is_settled_where_a_draw_is_proven():
         assert proven_least(other, law.draw(40, 3), squares) is None
     data = law.draw(40, 3)
     assert not contradicted(decide_faces(ft.MLP(4), data, law.neurons()), data, 40, seed=1)
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize("seed", [0, 3])
+def test_scip_finds_no_face_either_where_a_draw_of_the_papers_size_is_proven(seed, monkeypatch):
+    """What "proven" rests on, that integer programs have no solution, two solvers say."""
+    pytest.importorskip("pyscipopt")
+    milp, said = scipy.optimize.milp, []
+
+    def both(c, *, constraints, integrality, bounds, options):
+        found = milp(
+            c, constraints=constraints, integrality=integrality, bounds=bounds, options=options
+        )
+        if found.status == 2:
+            said.append(scip.status(c, constraints, integrality, bounds))
+        return found
+
+    monkeypatch.setattr(scipy.optimize, "milp", both)
+    decided = decide_faces(ft.MLP(4), ft.xor(n=100, d=30, seed=seed), four_neurons(30))
+    assert decided.outcome == "proven"
+    assert said == ["infeasible"] * 4  # one for each of the four neurons

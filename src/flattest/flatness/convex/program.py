@@ -29,6 +29,7 @@ ROUNDS = 60
 GOAL = 1e-10
 NEARLY = 1e-4
 FIT = 1e-9
+ROUNDED = 1e-13
 INDEPENDENT = 1e-10
 
 
@@ -204,7 +205,7 @@ def _polished(of: Patterns, known: Steepness) -> Solution:
 
 def _assembled(of: Patterns, known: Steepness) -> Solution:
     """The active units at their projections. Their costs are ±λ·h there, so that every c ≥ 0 with
-    Σ ±c h = t has the same cost λ·t."""
+    Σ ±c h = t has the same cost λ·t. What they miss of t by rounding is paid for, too."""
     dual = known.dual
     steep = steepness(of, dual, known.largest - 2 * ACTIVE, known)
     units = _units(of, steep, steep.largest - ACTIVE)
@@ -212,9 +213,20 @@ def _assembled(of: Patterns, known: Steepness) -> Solution:
     h = of.rows.outputs(v)
     signs = np.array([u.sign for u in units])
     c = project(h * signs[:, None], of.rows.t)
-    missing = np.abs((c * signs) @ h - of.rows.t).max()
-    value = float(c @ _costs(of, units, h)) if missing <= FIT else np.inf
+    missing = of.rows.t - (c * signs) @ h
+    fits = np.abs(missing).max() <= FIT
+    value = float(c @ _costs(of, units, h)) + _cost_of_covering(of, missing) if fits else np.inf
     return Solution(dual, float(dual @ of.rows.t) / max(1.0, steep.largest), units, v, c, value)
+
+
+def _cost_of_covering(of: Patterns, missing: np.ndarray) -> float:
+    """What neurons with these outputs cost at most: combinations of rays that span all outputs."""
+    if np.abs(missing).max() <= ROUNDED:
+        return 0.0
+    rays, cells = spanning(of)
+    G = of.outputs[rays]
+    alpha = np.linalg.lstsq(G.T, missing)[0]
+    return float(np.abs(alpha) @ (of.rho[cells] * np.linalg.norm(G, axis=1)))
 
 
 def _costs(of: Patterns, units: list[Unit], h: np.ndarray) -> np.ndarray:
