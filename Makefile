@@ -58,9 +58,9 @@ $(VENV)/test: pyproject.toml | $(BIN)/python
 	$(PIP) --editable '.[test]'
 	touch $@ $(VENV)/flattest
 
-# One version of PyTorch, a CPU build: the package's range alone would take the newest one, with CUDA. PyHessian and
-# BackPACK come without what they ask for: torchvision, which they do not use and which has no CPU build.
+# One version of PyTorch, a CPU build: the package's range alone would take the newest one, with CUDA. BackPACK and
+# PyHessian ask for torchvision, which they do not use; it has no CPU build, and a broken one breaks transformers.
 $(VENV)/extras: pyproject.toml | $(BIN)/python
 	$(PIP) torch==2.13.0 --editable '.[test,peers,browser]'
-	$(PIP) --no-deps 'pyhessian>=0.1' 'backpack-for-pytorch>=1.6'
+	$(BIN)/pip uninstall --quiet --yes torchvision
 	touch $@ $(VENV)/test $(VENV)/flattest
