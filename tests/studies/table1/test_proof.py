@@ -19,7 +19,7 @@ def summary(proven, refuted):
         statuses={},
         seconds=1.0,
         engine=3,
-        columns={"refuted": Spread(0.0, min(refuted), max(refuted))},
+        columns={"test_error": Spread(0.5, 0.5, 0.5) if any(refuted) else None},
         verdicts=verdicts,
         **empty,
     )
@@ -30,6 +30,12 @@ def test_the_experiment_expects_the_quantity():
     said = {each.quantity for each in full.expectations}
     assert proof.PROVEN in said
     assert (full.task.d, full.task.n) == (30, 100)
+
+
+def test_the_committed_results_prove_the_cell():
+    found = proof.with_proof("no-bias", SEARCHED)
+    assert found.grade == "proven"
+    assert "d = 30, n = 100" in found.sentence
 
 
 def test_a_proven_draw_is_named_and_the_others_are_counted():
