@@ -250,8 +250,8 @@ EXPERIMENTS = (
         quick_expectations=(LargestNeuronsExtract(distance=1.0),),
         quick_width=100,
         seeds=2,
-        notes="The first tenth of Figure 2a's first phase. Printed: four rows of W1 that are 0.0015 "
-        "from ±x[1] ± x[2] in direction.",
+        notes="The first tenth of Figure 2a's first phase. Printed: four rows of W1, each "
+        "0.0015 or less from one of ±x[1] ± x[2] in direction.",
     ),
     panel(
         "printed-fig2a",

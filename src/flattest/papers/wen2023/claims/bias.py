@@ -1,6 +1,7 @@
 """Section 4 and Appendix A.3: networks with a bias in the first layer."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 from scipy.spatial import ConvexHull, QhullError
@@ -94,7 +95,7 @@ def equation_1(factor=2.0) -> Verdicts:
     refuted_by="points that the program and the facets of the others' hull judge differently",
     largest=0.0,
     evidence="proof",
-    evaluations=150,
+    evaluations=80,
 )
 def definition_4_1() -> Plan:
     """Proof: x_i is a vertex of the hull exactly if it is not in the hull of the others, which is
@@ -108,12 +109,13 @@ def definition_4_1() -> Plan:
     misjudged += int((~is_extreme(ft.Xor(6, distinct=True).draw(40, 0).x)).sum())
     yield equal(misjudged, 0, 0.0, "points misjudged, against Qhull in 2–4 dimensions, and a cube")
     for n, d in ((4, 2), (5, 3)):
-        yield Family(f"{n} points in R^{d}", n * d, lambda z, n=n: _misjudged(z.reshape(n, -1)))
+        yield Family(f"{n} points in R^{d}", n * d, partial(_misjudged, n))
 
 
-def _misjudged(x: np.ndarray) -> float:
+def _misjudged(n: int, z: np.ndarray) -> float:
     """1 where the program and Qhull disagree on whether the first point is outside of the hull of
     the others, else minus the distance to the nearest plane of a facet; NaN within rounding."""
+    x = z.reshape(n, -1)
     size = np.abs(x - x.mean(axis=0)).max()
     try:
         facets = ConvexHull(x[1:] / size).equations

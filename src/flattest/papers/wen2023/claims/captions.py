@@ -120,9 +120,9 @@ PRINTED_NEURONS = np.array(
 def figure_2b_neurons(found: Summary) -> Verdict:
     """Directions alone, since Sim-BN divides every row of (W1, b1) by its size.
 
-    Why ours are farther off: a row in use grows as it is trained (see `figure_2b_columns`), and what
-    it had at first on the other inputs is what keeps it from the feature. The paper's rows are of
-    norm 17.8 to 26.3 after 2 · 10⁵ epochs, half of them at ρ = 1.
+    Why ours are farther off: they are trained for a twentieth of the paper's 2 · 10⁵ epochs, half
+    of which are at ρ = 1. Tails are learned with the training set, longer than they were at first, and
+    go later; as for columns (see `figure_2b_columns`) the distance tells how long was trained.
     """
     printed = farthest_feature(PRINTED_NEURONS)
     distances = found.verdict(EXTRACTING).values
