@@ -14,6 +14,7 @@ SPECS = [
     SOURCE / "lab" / "challenge.py",
     SOURCE / "experiments" / "registry.py",
     *(p.folder / "experiments.py" for p in papers().values()),
+    SOURCE / "studies" / "question1" / "diagram.py",
     SOURCE / "studies" / "question1" / "faces.py",
     SOURCE / "studies" / "question1" / "small.py",
     SOURCE / "studies" / "question2" / "tasks.py",
