@@ -144,11 +144,13 @@ def piece(of: Patterns, unit: Unit) -> Piece:
 
 
 class ConeSolution(NamedTuple):
-    """The value, the dual of the outputs' condition, and the multiplier of the budget."""
+    """The value, the dual of the outputs' condition, the multiplier of the budget, and a neuron per
+    piece (m, D)."""
 
     value: float
     dual: np.ndarray
     multiplier: float
+    v: np.ndarray
 
 
 def cone_program(pieces: list[Piece], t: np.ndarray, budget: float | None = None) -> ConeSolution:
@@ -180,7 +182,8 @@ def cone_program(pieces: list[Piece], t: np.ndarray, budget: float | None = None
     ).solve()
     z = np.array(found.z)
     sign = -1.0 if budget is None else 1.0
-    return ConeSolution(-sign * found.obj_val, sign * z[:k], float(z[-1]))
+    v = np.array(found.x).reshape(len(pieces), D + 1)[:, :D]
+    return ConeSolution(-sign * found.obj_val, sign * z[:k], float(z[-1]), v)
 
 
 def _norm_cone(outputs: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""The phase diagram of question 1 without bias: xor over n × d, and 1-SAM's own boundary over it."""
+"""The phase diagram of question 1 without bias: xor over n × d, and 1-SAM's own boundary."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -20,7 +20,7 @@ class Phase(Computed, frozen=True, tag="question1/phase"):
     half-space free of points among them); ½ where the integer programs ran out of `nodes`.
 
     Where no other face exists, the outcome follows from the kinks of the four. Else single inputs
-    and covers by so many more `faces` may decide (`ft.decide_faces`).
+    and covers by so many more `faces` may decide (`ft.decide_faces`); with none it stays open.
     """
 
     d: int
@@ -38,6 +38,8 @@ class Phase(Computed, frozen=True, tag="question1/phase"):
         outcome: str = "proven" if approached else "not approached"
         if dead:
             outcome = "refuted"
+        elif others != "none" and not self.faces:
+            outcome = "open"
         elif others != "none":
             outcome = ft.decide_faces(model, data, four, nodes=self.nodes, faces=self.faces).outcome
         found = {name: float(outcome == name) for name in OUTCOMES} | {
@@ -52,8 +54,8 @@ class Phase(Computed, frozen=True, tag="question1/phase"):
 
 
 class Sam(Computed, frozen=True, tag="question1/sam"):
-    """1-SAM without bias on the same draws: its test error at each n, the paper's setting (η = 0.01,
-    ρ = 0.05) at a fifth of its width and a fiftieth of its epochs."""
+    """1-SAM without bias on the same draws, its test error at each n: the paper's setting
+    (η = 0.01, ρ = 0.05) at a fifth of its width and a fiftieth of its epochs."""
 
     d: int
     shares: tuple[float, ...] = SHARES
