@@ -15,8 +15,16 @@ from typing import NamedTuple
 import numpy as np
 
 from flattest.errors import FlattestError
-from flattest.flatness.convex.pricing import Neuron, Proof, local_search, prove, reach, steepest_in
-from flattest.flatness.convex.program import FIT, Piece, cone_program, linear_program
+from flattest.flatness.convex.pricing import (
+    Neuron,
+    Proof,
+    face_of,
+    local_search,
+    prove,
+    reach,
+    steepest_in,
+)
+from flattest.flatness.convex.program import FIT, Piece, cone_program, linear_program, newton
 from flattest.flatness.convex.rows import Rows
 from flattest.machine import later
 
@@ -28,6 +36,7 @@ KEPT = 0.9
 ROUNDS = 60
 STEEP = 1e-9
 USED = 1e-11
+IN_USE = 1e-7
 OPEN = 1e-6
 
 
@@ -72,7 +81,7 @@ def solve_by_columns(rows: Rows, nodes: int = 100_000, seed: int = 0) -> Found:
         dual = solution.dual
         starts = np.vstack([rng.normal(size=(STARTS, rows.R.shape[1])), solution.v])
         new = local_search(rows, dual, starts, TOPS, 1 + STEEP)
-        proof = None
+        proof: Proof | None = None
         if not _unseen(new, chosen):
             proof = prove(rows, dual, 1 + STEEP, nodes, K)
             spent += proof.nodes
@@ -81,9 +90,28 @@ def solve_by_columns(rows: Rows, nodes: int = 100_000, seed: int = 0) -> Found:
         if not fresh:
             break
         chosen = _kept(rows, dual, chosen) | {c.key: c for c in fresh[:AT_ONCE]}
-    if proof is None:
-        proof = prove(rows, dual, 1 + STEEP, nodes, K)
-    return _finished(rows, list(chosen.values()), solution.v, dual, proof, spent, rng)
+    columns = list(chosen.values())
+    polished = _polished(rows, columns, solution.v, dual)
+    for other in (dual, polished):
+        if proof is None or proof.largest > 1 + 2 * STEEP:
+            better = prove(rows, other, 1 + STEEP, nodes, K)
+            spent += better.nodes
+            if proof is None or other @ rows.t / better.largest > dual @ rows.t / proof.largest:
+                dual, proof = other, better
+    return _finished(rows, columns, solution.v, dual, proof, spent, rng)
+
+
+def _polished(rows: Rows, columns: list[Column], v: np.ndarray, dual: np.ndarray) -> np.ndarray:
+    """λ after Newton's steps on the columns in use."""
+    slopes = np.array([np.where(c.cell, rows.slopes[1], rows.slopes[0]) for c in columns])
+    sizes = np.linalg.norm(slopes * (v @ rows.R.T), axis=1)
+    used = np.flatnonzero(sizes > IN_USE * sizes.max())
+    rho = np.sqrt(slopes[used] ** 2 @ rows.lengths**2)
+
+    def faces_at(dual: np.ndarray) -> list[np.ndarray]:
+        return [face_of(rows, columns[p].sign * dual, columns[p].cell) for p in used]
+
+    return newton(dual, sizes[used] / rho, rows.t, rho, faces_at)
 
 
 def _first(rows: Rows, rng: np.random.Generator) -> dict[tuple[bytes, float], Column]:

@@ -134,6 +134,15 @@ def steepest_in(rows: Rows, dual: np.ndarray, cell: np.ndarray) -> tuple[np.ndar
     return node.v, float(dual @ h / size) if size > 0 else -np.inf
 
 
+def face_of(rows: Rows, dual: np.ndarray, cell: np.ndarray) -> np.ndarray:
+    """Orthonormal columns that span the face of the cell's outputs that λ projects to."""
+    slopes = np.where(cell, rows.slopes[1], rows.slopes[0])
+    A, W = slopes[:, None] * rows.R, np.where(cell, 1.0, -1.0)[:, None] * rows.R
+    Q, triangle = np.linalg.qr(A @ _orthogonal(W[_nearest(A, dual, W)[1] > 0]))
+    sizes = np.abs(np.diag(triangle))
+    return Q[:, sizes > 1e-12 * sizes.max(initial=0)]
+
+
 def local_search(
     rows: Rows, dual: np.ndarray, starts: np.ndarray, tops: int, least: float
 ) -> list[Neuron]:
@@ -216,8 +225,7 @@ class _Node:
         A, W = slopes[live, None] * rows.R[live], self.sides[decided, None] * rows.R[decided]
         v, mu = _nearest(A, a, W)
         # Once more, exactly, on the walls that it lies on.
-        face = np.linalg.svd(W[mu > 0])[2] if (mu > 0).any() else np.eye(len(v))
-        face = face[np.linalg.matrix_rank(W[mu > 0]) if (mu > 0).any() else 0 :].T
+        face = _orthogonal(W[mu > 0])
         self.v = face @ np.linalg.lstsq(A @ face, a)[0] if face.size else np.zeros(len(v))
         q, self.v = A @ self.v, self.v if (W @ self.v).min() >= -1e-9 else v
         for near in (q, A @ v):
@@ -253,6 +261,14 @@ class _Node:
         if away.max() <= ABOVE * np.linalg.norm(self.v):
             return None
         return int(undecided[np.argmax(away / rows.lengths[undecided])])
+
+
+def _orthogonal(W: np.ndarray) -> np.ndarray:
+    """Orthonormal columns that span what is orthogonal to the rows of W."""
+    if not len(W):
+        return np.eye(W.shape[1])
+    _, sizes, V = np.linalg.svd(W)
+    return V[int(np.sum(sizes > 1e-10 * sizes[0])) :].T
 
 
 def _nearest(A: np.ndarray, a: np.ndarray, W: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
