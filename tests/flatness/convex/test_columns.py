@@ -50,6 +50,7 @@ def test_the_proven_steepness_is_that_of_all_cells_or_larger(seed, bias):
     assert exact * (1 - 1e-9) <= proven <= exact * (1 + 1e-6)
 
 
+@pytest.mark.slow
 def test_few_nodes_prove_less_but_nothing_wrong():
     rows = normal(3, 10)
     exact = solve(patterns(rows)).value
@@ -59,6 +60,7 @@ def test_few_nodes_prove_less_but_nothing_wrong():
     assert bounds[0] < 0.99 * exact
 
 
+@pytest.mark.slow
 def test_no_neuron_is_steeper_than_proven():
     rows = normal(4, 9)
     dual = solve_by_columns(rows).dual

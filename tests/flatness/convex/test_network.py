@@ -140,6 +140,7 @@ def test_a_width_is_padded_to():
     assert float(ft.trace(found.model, found.params, data)) == pytest.approx(found.trace)
 
 
+@pytest.mark.slow
 def test_the_least_over_fewer_neurons_is_searched_above_the_bound_of_all_widths():
     model, data = trial(bias=True)
     least = ft.flattest_network(model, data)
