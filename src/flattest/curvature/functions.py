@@ -87,7 +87,7 @@ class FunctionOperator(Operator):
     def mean_loss(self):
         return float(self.compiled.mean_loss(*self.at))
 
-    def theta(self):
+    def point(self):
         return np.concatenate([np.ravel(leaf) for leaf in self.leaves.values()])
 
     def loss_at(self, theta):

@@ -133,7 +133,7 @@ class ModuleOperator(Operator):
     def mean_loss(self):
         return float(sum(self.shares()))
 
-    def theta(self):
+    def point(self):
         return self._vector(self.parameters.values())
 
     def _vector(self, parts: Iterable[torch.Tensor]) -> np.ndarray:

@@ -128,7 +128,7 @@ class Operator(ABC):
     def mean_loss(self) -> float:
         """L(θ)."""
 
-    def theta(self) -> np.ndarray:
+    def point(self) -> np.ndarray:
         """θ, a vector of R^p."""
         raise NotImplementedError
 

@@ -16,7 +16,7 @@ def rise(op: Operator, rho: float, steps: int, seed: int, scale: np.ndarray | No
     at θ, unless it is 0, and a random direction, which does not depend on θ, so that rescalings
     that leave s ⊙ ∇L as it is leave the number as it is.
     """
-    theta = op.theta()
+    theta = op.point()
     s = np.ones(op.size) if scale is None else scale
     before = op.loss_at(theta)
     reached = [op.loss_at(theta + s * e) for e in _path(op, theta, s, rho, steps, seed)]

@@ -17,7 +17,6 @@ import numpy as np
 from flattest.curvature import spectrum as quadrature
 from flattest.curvature.diagonal import diagonal
 from flattest.curvature.eigenvalues import DeadNetwork, top_eigenvalues
-from flattest.curvature.functions import function_operator
 from flattest.curvature.operator import ROWS_AT_ONCE, Operator
 from flattest.curvature.result import Diagonal, Eigenpairs, Quantity
 from flattest.curvature.sharpness import Function, operator_of
@@ -26,7 +25,6 @@ from flattest.errors import FlattestError, unknown
 from flattest.flatness.ascent import rise
 from flattest.flatness.assemble import least_trace
 from flattest.problem.data import standard_error
-from flattest.problem.models import MLP
 from flattest.problem.randomness import generator
 from flattest.rescaling.balancing import Balance, Coupling, balance
 from flattest.rescaling.units import FIXED, Unbounded, flattest, layerwise
@@ -85,7 +83,7 @@ class Subject:
 
     @cached_property
     def theta(self) -> np.ndarray:
-        return self.op.theta()
+        return self.op.point()
 
     @cached_property
     def diagonal(self) -> Diagonal:
@@ -577,7 +575,7 @@ def league(
         if name not in MEASURES:
             raise unknown("measure", name, MEASURES)
     settings = LeagueSettings() if settings is None else settings
-    subject = Subject(_operator(function, params, data, loss), settings)
+    subject = Subject(operator_of(function, params, data, loss), settings)
     values, missing = {}, {}
     for name in chosen:
         try:
@@ -587,8 +585,3 @@ def league(
     density = subject.density if "spectrum" in values else None
     return League(values, missing, subject.settings, density)
 
-
-def _operator(function: Function, params: Any, data: Any, loss: Any) -> Operator:
-    """An MLP's is that of a function: its closed forms know θ alone."""
-    make = function_operator if isinstance(function, MLP) else operator_of
-    return make(function, params, data, loss)

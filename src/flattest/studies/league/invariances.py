@@ -7,12 +7,16 @@ knows, and that is an error.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from flattest.errors import FlattestError
 from flattest.flatness.league import MEASURES, League, LeagueSettings, league
+from flattest.problem.data import Dataset
+from flattest.problem.distributions import Ball
+from flattest.problem.models import MLP
 
 SYMMETRIES = {
     "unit": "what each unit gives out, times a factor of its own",
@@ -27,6 +31,7 @@ _SAME, _OTHER = 1e-6, 1e-3
 class Twin(NamedTuple):
     """A network and, by the name of a symmetry, what that makes of it."""
 
+    model: Any
     network: Any
     moved: Mapping[str, Any]
 
@@ -57,42 +62,50 @@ def markdown(found: Mapping[str, Mapping[str, bool]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def network(params, x):
-    """Two linear layers, a ReLU with biases, and three outputs."""
-    import jax
-
-    hidden = jax.nn.relu((x @ params["A"]) @ params["B"] + params["b"])
-    return hidden @ params["C"] + params["c"]
-
-
-def sample(seed: int = 0) -> tuple[Twin, tuple[np.ndarray, np.ndarray]]:
-    """Such a network, with its images under all symmetries, and data with three classes."""
-    rng = np.random.default_rng(seed)
-    shapes = {"A": (5, 4), "B": (4, 6), "b": 6, "C": (6, 3), "c": 3}
-    theta = {name: rng.normal(size=shape) / 2 for name, shape in shapes.items()}
-    linear, hidden = (np.exp(rng.normal(size=k)) for k in (4, 6))
-    G = rng.normal(size=(4, 4)) + 2 * np.eye(4)
+def relu_network(seed: int = 0) -> tuple[Twin, Dataset]:
+    """Three layers with a bias, rescaled by unit and by layer; outputs doubled."""
+    model, data = MLP(6, depth=3, bias=True), Ball(4).draw(18, seed)
+    theta, rng = _drawn(model, data, seed), np.random.default_rng(seed)
+    first, second = np.exp(rng.normal(size=(2, 6)))
     moved = {
-        "unit": _scaled(theta, linear, hidden),
-        "layer": _scaled(theta, np.full(4, 1.7), np.full(6, 0.4)),
-        "GL": theta | {"A": theta["A"] @ G, "B": np.linalg.solve(G, theta["B"])},
-        "logit scale": theta | {"C": 2 * theta["C"], "c": 2 * theta["c"]},
+        "unit": _scaled(theta, first, second),
+        "layer": _scaled(theta, np.full(6, 1.7), np.full(6, 0.4)),
+        "logit scale": theta | {"W3": 2 * theta["W3"]},
     }
-    return Twin(theta, moved), (rng.normal(size=(18, 5)), rng.integers(0, 3, 18))
+    return Twin(model, theta, moved), data
 
 
-def _scaled(theta: dict[str, np.ndarray], linear: np.ndarray, hidden: np.ndarray) -> dict:
-    return theta | {
-        "A": theta["A"] * linear,
-        "B": theta["B"] / linear[:, None] * hidden,
-        "b": theta["b"] * hidden,
-        "C": theta["C"] / hidden[:, None],
+def linear_network(seed: int = 0) -> tuple[Twin, Dataset]:
+    """Three linear layers, with an invertible matrix between the last two."""
+    model, data = MLP(6, depth=3, bias=True, activation="linear"), Ball(4).draw(18, seed)
+    theta = _drawn(model, data, seed)
+    G = np.random.default_rng(seed).normal(size=(6, 6)) + 3 * np.eye(6)
+    moved = theta | {"W2": G @ theta["W2"], "W3": np.linalg.solve(G.T, theta["W3"])}
+    return Twin(model, theta, {"GL": moved}), data
+
+
+def _drawn(model: MLP, data: Dataset, seed: int) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return {name: rng.normal(size=shape) / 2 for name, shape in model.shapes(data.d).items()}
+
+
+def _scaled(theta: dict[str, np.ndarray], first: np.ndarray, second: np.ndarray) -> dict:
+    return {
+        "W1": theta["W1"] * first[:, None],
+        "b1": theta["b1"] * first,
+        "W2": theta["W2"] / first * second[:, None],
+        "W3": theta["W3"] / second,
     }
 
 
 def found() -> dict[str, dict[str, bool]]:
-    """The table of `sample`'s network under the cross-entropy."""
-    twin, data = sample()
-    return table(
-        twin, lambda params: league(network, params, data, "cross_entropy", settings=SETTINGS)
-    )
+    """The table, under the logistic loss."""
+    tables = []
+    for twin, data in (relu_network(), linear_network()):
+        data = replace(data, y=np.sign(data.y))
+        tables.append(table(twin, lambda p, t=twin, d=data: _measured(t.model, p, d)))
+    return {name: {by: t[name][by] for t in tables for by in t[name]} for name in MEASURES}
+
+
+def _measured(model: MLP, params: Any, data: Dataset) -> League:
+    return league(model, params, data, "logistic", settings=SETTINGS)
