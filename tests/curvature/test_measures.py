@@ -165,7 +165,7 @@ def test_every_measure_is_public():
 def test_modules_have_every_measure_with_its_settings_and_defaults():
     pytest.importorskip("torch", exc_type=ImportError)
     found = measures(ft.torch)
-    assert set(found) == {*NAMES, "measure"} == set(ft.torch.__all__)
+    assert set(found) == {*NAMES, "measure", "league"} == set(ft.torch.__all__)
     for name, of_module in found.items():
         _, _, *given = inspect.signature(getattr(ft, name)).parameters.values()
         module, *others, forward = inspect.signature(of_module).parameters.values()

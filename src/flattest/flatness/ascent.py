@@ -1,4 +1,4 @@
-"""The largest loss in a ball around θ, from below: what ascent finds in a stated number of steps."""
+"""The largest loss in a ball around θ, from below: what ascent finds in so many steps."""
 
 from collections.abc import Iterable, Iterator
 

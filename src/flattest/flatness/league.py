@@ -1,6 +1,6 @@
 """The league of measures: what has been proposed for "how sharp", of one network from one call.
 
-`MEASURES` is the table: a formula, where it comes from, what it costs. Which symmetries of a network
+`MEASURES` is the table: formula, source, cost. Which symmetries of a network
 leave a measure as it is has been tried on networks, not copied from papers (`studies/league`).
 A measure that is a maximum over a ball is a lower bound, found by ascent; one that has no meaning
 for a network says why in `League.missing`.
@@ -222,7 +222,8 @@ def _m_sharpness(of: Subject) -> Quantity:
 
 
 def _relative_flatness(of: Subject) -> Quantity:
-    """Σ_ss′ ⟨w_s, w_s′⟩ Tr H_ss′ = Σ_k μ_k Σ_t (a_k ⊗ e_t)ᵀ H (a_k ⊗ e_t) for W Wᵀ = Σ μ_k a_k a_kᵀ,
+    """Σ_ss′ ⟨w_s, w_s′⟩ Tr H_ss′ = Σ_k μ_k Σ_t (a_k ⊗ e_t)ᵀ H (a_k ⊗ e_t) for
+    W Wᵀ = Σ μ_k a_k a_kᵀ,
     W having a row for each output s."""
     name, W, place = _feature_layer(of)
     values, vectors = np.linalg.eigh(W @ W.T)
@@ -305,9 +306,7 @@ def _normalized_sharpness(of: Subject) -> Quantity:
     return Quantity(found.value, _certified(found.value, found.lower_bound))
 
 
-def normalized(
-    weights: Mapping[str, np.ndarray], entries: Mapping[str, np.ndarray]
-) -> Balance:
+def normalized(weights: Mapping[str, np.ndarray], entries: Mapping[str, np.ndarray]) -> Balance:
     """Σ over weights of min over σ, σ′ > 0 of Σ_ij H_ij σ_i² σ′_j² + W_ij² / (σ_i² σ′_j²).
 
     With t = 2 log σ on rows and −2 log σ′ on columns that is Σ H_ij exp(t_i − t_j) + W_ij²
@@ -317,7 +316,7 @@ def normalized(
     couplings = []
     for name, weight in weights.items():
         H, squares = (_matrix(a) for a in (entries[name], np.square(weight)))
-        H = np.where((H < 0) & (H > -1e-12 * np.abs(H).max(initial=0)), 0.0, H)
+        H = np.where((H < 0) & (-1e-12 * np.abs(H).max(initial=0) < H), 0.0, H)
         if (H < 0).any():
             raise NotDefined("∇²L has negative diagonal entries; train further")
         rows, columns = f"{name}/rows", f"{name}/columns"
@@ -564,11 +563,11 @@ def league(
     settings: LeagueSettings | None = None,
 ) -> League:
     """The measures of a network on `data`, all of them or `only` some; model, data and loss are
-    those of `flattest.measure`. `settings` (a `LeagueSettings`) has radii, batch size, steps of ascent
-    and so on. What several measures share is computed once.
+    those of `flattest.measure`. `settings`, a `LeagueSettings`, has radii, batch size, steps of
+    ascent and so on. What several measures share is computed once.
 
     A maximum over a ball (adaptive_worst, ball_sharpness, m_sharpness) is a lower bound by ascent,
-    in the number of steps that its route states; every other value is exact or has a standard error.
+    in the number of steps that its route states; other values are exact or have a standard error.
     """
     chosen = list(MEASURES) if only is None else list(only)
     for name in chosen:
@@ -584,4 +583,3 @@ def league(
             missing[name] = str(reason)
     density = subject.density if "spectrum" in values else None
     return League(values, missing, subject.settings, density)
-

@@ -10,8 +10,8 @@ measure that is larger at the memorizer in every draw would have told.
 What to expect, on paper, of the ratio memorizer / generalizer. The trace, its Gauss–Newton part and
 its least value are equal by construction; wᵀGw is ℓ″ times a mean of (2f)² or f², equal at
 interpolators; ∇L is 0. With bias and with Sim-LN the memorizer spreads the same trace over n
-directions where the generalizer has four, so λ_max, the sum of five, √(mean λ²) and what a ball sees
-(ε-ball, m-sharpness) are *smaller* at the memorizer; ‖W2‖² Tr H of the last layer, and sums of
+directions where the generalizer has four, so λ_max, the sum of five, √(mean λ²) and what a ball
+sees (ε-ball, m-sharpness) are *smaller* at the memorizer; ‖W2‖² Tr H of the last layer, and sums of
 √H |w|, are larger, since it has n neurons. Spikes cost nothing on the training set that any
 derivative of L sees: with Sim-BN all measures agree. The expectations of the first pair were
 written after one trial at d = 8, n = 40; those of the others before any run.
