@@ -6,7 +6,7 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 # Two processes with one BLAS thread each: more threads than cores make small products crawl.
 PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
-.PHONY: table1 test test-more lint test-extras bench torture docs networks clean
+.PHONY: table1 test test-more test-wheel lint test-extras bench torture docs networks clean
 
 table1: $(VENV)/flattest
 	$(BIN)/flattest table1
@@ -18,6 +18,20 @@ test: $(VENV)/test
 
 test-more: $(VENV)/test
 	$(PYTEST) -m "slow or rounding"
+
+# A fresh environment with nothing but the wheel, in empty folders: with the newest versions of the
+# dependencies, then with the oldest that pyproject.toml allows.
+test-wheel: $(VENV)/test
+	$(PIP) build uv
+	rm -rf build/wheel && $(BIN)/python -m build --quiet --outdir build/wheel .
+	for resolution in highest lowest-direct; do \
+		$(BIN)/uv venv --quiet --clear --python $(BIN)/python build/fresh && \
+		$(BIN)/uv pip compile --quiet --no-header --python build/fresh/bin/python --resolution $$resolution \
+			pyproject.toml --output-file build/$$resolution.txt && \
+		$(BIN)/uv pip install --quiet --python build/fresh/bin/python --requirement build/$$resolution.txt && \
+		$(BIN)/uv pip install --quiet --python build/fresh/bin/python --no-deps build/wheel/*.whl && \
+		FLATTEST_FRESH=$$PWD/build/fresh/bin/python $(PYTEST) -n 0 tests/test_wheel.py || exit 1; \
+	done
 
 lint: $(VENV)/test
 	$(BIN)/ruff check .

@@ -22,7 +22,7 @@ LEVELS = [
     {"runs"},
     {"lab", "ledger"},
     {"papers", "studies"},
-    {"report", "papers.*.page"},
+    {"report", "papers.*.page", "examples"},
     {"cli", "__main__"},
 ]
 

@@ -5,6 +5,7 @@ import contextlib
 import importlib
 import importlib.util
 import pkgutil
+import re
 from pathlib import Path
 from types import ModuleType
 
@@ -55,3 +56,7 @@ def test_a_public_name_is_that_of_its_module(name, home):
 def test_an_unknown_name_is_refused_with_a_sentence():
     with pytest.raises(AttributeError, match="flattest has no public name 'no_such_name'"):
         _ = flattest.no_such_name
+
+
+def test_the_version_is_a_public_name():
+    assert re.fullmatch(r"\d+\.\d+\.\d+", flattest.__version__)

@@ -4,7 +4,7 @@ flattest table1
 flattest run mulayoff2021/sweep vardhan2026/fig3-quadratic
 flattest sweep examples/own_lab.py:asam --over n=20,40,80,160 --over d=5,10,20 --seeds 1
 flattest judge examples/own_lab.py:digits
-flattest judge examples/my_lab.py:setup
+flattest judge src/flattest/examples/lab.py:setup
 flattest judge examples/own_lab.py:asam
 python docs/atlas/pictures.py out/store
 """

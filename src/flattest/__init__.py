@@ -30,6 +30,8 @@ __all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return importlib.import_module("importlib.metadata").version(__name__)
     if name not in _HOMES:
         near = difflib.get_close_matches(name, _HOMES, n=1)
         hint = f"did you mean {near[0]!r}?" if near else "dir(flattest) lists what there is."

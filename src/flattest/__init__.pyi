@@ -1,5 +1,7 @@
 """The public names and where they live: type checkers read this, and `__init__.py` too."""
 
+__version__: str
+
 from flattest import torch as torch
 from flattest.curvature.result import (
     Eigenpairs as Eigenpairs,

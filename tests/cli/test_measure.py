@@ -8,6 +8,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import flattest as ft
+from support.places import ROOT
 from support.shell import flattest
 
 JAX_NETWORK = """
@@ -107,3 +108,21 @@ def test_bad_input_is_one_sentence_and_exit_code_2(capsys, files, name):
     assert out == ""
     assert sentence in err
     assert err.count("\n") == 1
+
+
+def test_the_shipped_example_is_measured_as_the_readme_says(capsys, cwd):
+    shown = (ROOT / "README.md").read_text().partition("```text\n")[2].partition("```")[0]
+    assert flattest(capsys, "example")[0] == 0
+    arguments = ("net.safetensors", "--model", "net.py:build", "--data", "data.npz")
+    code, out, _ = flattest(capsys, "measure", *arguments)
+    assert code == 0
+    assert shown.startswith("trace ")
+    assert shown in out
+
+
+def test_an_example_overwrites_nothing(capsys, cwd):
+    (cwd / "lab.py").write_text("mine")
+    code, _, err = flattest(capsys, "example")
+    assert code == 2
+    assert "lab.py is there already" in err
+    assert [path.name for path in cwd.iterdir()] == ["lab.py"]

@@ -18,6 +18,7 @@ GROUPS = {
         "judge",
         "sweep",
         "measure",
+        "example",
         "construct",
         "certify",
         "interpolate",

@@ -17,7 +17,7 @@ def parse(reference: str) -> Reference:
     """FILE.py:FUNCTION, of a file that is there."""
     path, name = Path(reference.rpartition(":")[0]), reference.rpartition(":")[2]
     if path.suffix != ".py" or not name:
-        raise FlattestError(f"Say FILE.py:FUNCTION, as in my_lab.py:setup, not {reference!r}.")
+        raise FlattestError(f"Say FILE.py:FUNCTION, as in lab.py:setup, not {reference!r}.")
     if not path.is_file():
         raise FlattestError(f"There is no file {path}.")
     return Reference(path, name)

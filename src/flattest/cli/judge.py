@@ -7,8 +7,8 @@ undetermined.
 
 Examples:
 
-    flattest judge examples/my_lab.py:label_noise
-    flattest judge my_lab.py:setup --json
+    flattest judge lab.py:label_noise
+    flattest judge lab.py:setup --json
 """
 
 from typing import Annotated

@@ -129,7 +129,9 @@ class _Masses:
             for i, j in [np.nonzero(mass)]
         ]
         tails, heads, weights = (np.concatenate(column) for column in zip(*edges, strict=True))
-        return coo_array((weights, (tails, heads)), shape=(self.size, self.size)).tocsr()
+        # The shortest paths of SciPy 1.14 take no larger indices.
+        places = (tails.astype(np.int32), heads.astype(np.int32))
+        return coo_array((weights, places), shape=(self.size, self.size)).tocsr()
 
 
 def _numbered(couplings: Sequence[Coupling]) -> tuple[_Masses, dict[str, slice]]:

@@ -1,8 +1,12 @@
 """Question 2: its panels differ from wen2023's in one thing, and its predictions came first."""
 
+import io
 import json
+import os
 import subprocess
 import sys
+import tarfile
+import tempfile
 from functools import cache
 from pathlib import Path
 
@@ -14,11 +18,11 @@ from flattest.experiments.registry import papers
 from flattest.lab.summary import read_summaries
 from flattest.ledger.figures import RESULTS
 from flattest.papers.wen2023.experiments import EXPERIMENTS as PANELS
-from flattest.runs.provenance import git
 from flattest.studies.question2 import experiments
-from flattest.studies.question2.experiments import EXPERIMENTS, Limit
+from flattest.studies.question2.experiments import EXPERIMENTS
+from flattest.studies.question2.limits import Limit
 from flattest.studies.question2.table import main_table
-from flattest.studies.question2.tasks import onwards
+from flattest.studies.question2.ways import onwards
 from flattest.training.keys import digest
 from support.places import ROOT
 
@@ -39,23 +43,32 @@ def test_the_intervention_keeps_the_pattern_and_changes_nothing_else(name, panel
         assert msgspec.structs.replace(task, phases=freed) == theirs.variant(variant).task
 
 
-# The experiments of an earlier text, in a process of their own: a task's tag may stand only once.
 READ = """
-import json, sys
+import json
+from flattest.studies.question2.experiments import EXPERIMENTS
 from flattest.training.keys import digest
-found = {"__name__": "then"}
-exec(compile(sys.stdin.read(), "then", "exec"), found)
-print(json.dumps({e.name: digest(e.full) for e in found["EXPERIMENTS"]}))
+print(json.dumps({e.name: digest(e.full) for e in EXPERIMENTS}))
 """
 
 
 @cache
 def predicted_at(commit):
-    """What was to be run at full scale and what was to come out, hashed, as the commit had it."""
-    text = git(SOURCE, "show", f"{commit}:./{SOURCE.name}")
-    if text is None:
+    """What was to be run at full scale and what was to come out, hashed, as the commit had it: its
+    own tree in a folder of its own, read by a process of its own."""
+    packed = subprocess.run(
+        ["git", "-C", ROOT, "archive", commit, "src/flattest"], capture_output=True, check=False
+    )
+    if packed.returncode:
         pytest.skip("the history is not at hand")
-    done = subprocess.run([sys.executable, "-c", READ], input=text, capture_output=True, text=True)
+    with tempfile.TemporaryDirectory() as folder:
+        with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as tree:
+            tree.extractall(folder, filter="data")
+        done = subprocess.run(
+            [sys.executable, "-c", READ],
+            env=os.environ | {"PYTHONPATH": f"{folder}/src"},
+            capture_output=True,
+            text=True,
+        )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

@@ -1,8 +1,8 @@
 """Setups of one's own, to be judged: change a line, and ask again.
 
-flattest judge examples/my_lab.py:setup          leaky ReLU with bias, on fewer points
-flattest judge examples/my_lab.py:label_noise    bias, but SGD with label noise in SAM's place
-flattest judge examples/my_lab.py:d50            bias and SAM, in 50 dimensions
+flattest judge lab.py:setup          leaky ReLU with bias, on fewer points
+flattest judge lab.py:label_noise    bias, but SGD with label noise in place of SAM
+flattest judge lab.py:d50            bias and SAM, in 50 dimensions
 """
 
 import flattest as ft
