@@ -8,6 +8,7 @@ knows, and that is an error.
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -103,9 +104,9 @@ def found() -> dict[str, dict[str, bool]]:
     tables = []
     for twin, data in (relu_network(), linear_network()):
         data = replace(data, y=np.sign(data.y))
-        tables.append(table(twin, lambda p, t=twin, d=data: _measured(t.model, p, d)))
+        tables.append(table(twin, partial(_measured, twin.model, data)))
     return {name: {by: t[name][by] for t in tables for by in t[name]} for name in MEASURES}
 
 
-def _measured(model: MLP, params: Any, data: Dataset) -> League:
+def _measured(model: MLP, data: Dataset, params: Any) -> League:
     return league(model, params, data, "logistic", settings=SETTINGS)
