@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 import flattest as ft
-from flattest.experiments.expectations import AtLeastInEverySeed, AtMostInEverySeed, Expectation
+from flattest.experiments.expectations import AtLeastInEverySeed, AtMostInEverySeed
 from flattest.experiments.experiment import Computed, Experiment, Variant
 
 # At interpolators batches have no gradient, and the edge is λ_max by another name.
@@ -95,7 +95,9 @@ def _ratio(memorizer: float, generalizer: float) -> np.ndarray:
     return np.array([1.0 if one == other == 0 else one / other if other else np.inf])
 
 
-def _between(low: float, high: float, *names: str) -> tuple[Expectation, ...]:
+def _between(
+    low: float, high: float, *names: str
+) -> tuple[AtMostInEverySeed | AtLeastInEverySeed, ...]:
     return tuple(
         expectation
         for name in names
@@ -106,11 +108,11 @@ def _between(low: float, high: float, *names: str) -> tuple[Expectation, ...]:
     )
 
 
-def _sharper(*names: str) -> tuple[Expectation, ...]:
+def _sharper(*names: str) -> tuple[AtMostInEverySeed | AtLeastInEverySeed, ...]:
     return tuple(AtLeastInEverySeed(series=f"ratio_{name}", value=1.05) for name in names)
 
 
-def _flatter(*names: str) -> tuple[Expectation, ...]:
+def _flatter(*names: str) -> tuple[AtMostInEverySeed | AtLeastInEverySeed, ...]:
     return tuple(AtMostInEverySeed(series=f"ratio_{name}", value=0.95) for name in names)
 
 
@@ -122,7 +124,7 @@ _ERRORS = (
     AtMostInEverySeed(series="test_error", at="end", value=0.0),
 )
 _SAME = _between(0.9999, 1.0001, *_FLAT, "fisher_rao", "gradient_norm")
-EXPECTED: dict[str, tuple[Expectation, ...]] = {
+EXPECTED: dict[str, tuple[AtMostInEverySeed | AtLeastInEverySeed, ...]] = {
     "bias": (
         *_SAME,
         *_between(0.9999, 1.0001, "least_trace", "minimum_sharpness"),
