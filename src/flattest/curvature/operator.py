@@ -88,6 +88,10 @@ class Operator(ABC):
     def gauss_newton_diagonal(self) -> np.ndarray:
         """The diagonal of G, which is all of ∇²L's where `structure.exact`."""
 
+    def gauss_newton_trace(self) -> dict[str, float] | None:
+        """Tr G by parameter, where `structure.exact` and it costs less than G's diagonal."""
+        return None
+
     def residual_matmat(self, rows: np.ndarray) -> np.ndarray:
         """E applied to each row."""
         return self.matmat(rows)
@@ -153,9 +157,12 @@ class Operator(ABC):
         """vᵀGv."""
         return float(v @ (self.matmat(v[None])[0] - self.residual_matmat(v[None])[0]))
 
-    def gauss_newton_trace(self) -> float:
+    def gauss_newton_sum(self) -> float:
         """Tr G, also where `structure` is not exact."""
-        return float(self.gauss_newton_diagonal().sum())
+        per_layer = self.gauss_newton_trace()
+        return float(
+            self.gauss_newton_diagonal().sum() if per_layer is None else sum(per_layer.values())
+        )
 
     @abstractmethod
     def outputs(self, factors: Mapping[str, np.ndarray] | None = None) -> np.ndarray:

@@ -110,7 +110,7 @@ class Subject:
     @cached_property
     def gauss_newton_trace(self) -> float:
         self.check_parts()
-        return self.op.gauss_newton_trace()
+        return self.op.gauss_newton_sum()
 
     def check_parts(self) -> None:
         if not self.op.parts:
