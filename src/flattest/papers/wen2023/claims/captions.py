@@ -121,8 +121,8 @@ def figure_2b_neurons(found: Summary) -> Verdict:
     """Directions alone, since Sim-BN divides every row of (W1, b1) by its size.
 
     Why ours are farther off: they are trained for a twentieth of the paper's 2 · 10⁵ epochs, half
-    of which are at ρ = 1. Tails are learned with the training set, longer than they were at first, and
-    go later; as for columns (see `figure_2b_columns`) the distance tells how long was trained.
+    of which are at ρ = 1. Tails are learned with the training set, longer than they were at first,
+    and go later; as for columns (see `figure_2b_columns`) the distance tells how long was trained.
     """
     printed = farthest_feature(PRINTED_NEURONS)
     distances = found.verdict(EXTRACTING).values
