@@ -214,7 +214,7 @@ def test_the_first_row_is_of_the_module_before_training(torch):
 
 @pytest.mark.peer
 def test_explaining_a_module_leaves_it_as_it_was(torch):
-    from test_league import assert_untouched, snapshot
+    from support.untouched import assert_untouched, snapshot
 
     module, loader = module_and_data(torch)
     module.eval()

@@ -12,6 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+
 from flattest.curvature.trees import parted
 from flattest.errors import FlattestError
 from flattest.flatness.league import MEASURES, League, LeagueSettings, league
@@ -22,6 +24,7 @@ from flattest.problem.models import FunctionModel, Model
 DEFAULT = ("trace", "least_trace", "top_eigenvalue")
 """What is measured unless other measures are asked for."""
 REHEARSED = 2  # samples
+GLANCE, GLANCES = ("gradient_norm",), 20  # a measurement takes about so many glances
 Row = dict[str, float]
 
 
@@ -69,7 +72,9 @@ class Watch:
         self.every, self.share, self.lr, self.to = every, share, lr, tuple(to)
         self.rows: list[Row] = []
         self.steps, self.spent = 0, 0.0
-        self._clock, self._cost = clock, None
+        self._clock = clock
+        self._cost: float | None = None
+        self._glance: float | None = None
         self._began = clock()
         self._start: Any = None
         self._model: FunctionModel | None = None
@@ -83,18 +88,27 @@ class Watch:
         self.steps += 1
         if self.steps % self.every:
             return None
-        if self._cost is None:
-            self._cost = self._timed(lambda: self._measured(params, lr, self._few)) * self._scale
-        if not self._affordable():
+        if not self._affordable(self._expected(params, lr)):
             return None
         if not self.rows:
             self._take(*self._start)
             return self.rows[-1]
         return self._take(self.steps, params, lr)
 
-    def _affordable(self) -> bool:
-        assert self._cost is not None
-        return self.spent + self._cost <= self.share * (self._clock() - self._began)
+    def _expected(self, params: Any, lr: float | None) -> float:
+        """How long a measurement takes: as the last did, or the rehearsal, as soon as that can be
+        afforded, which a glance at the gradient of its samples tells."""
+        if self._cost is None:
+            if self._glance is None:
+                glance = lambda: self._league(params, self._few, GLANCE, LeagueSettings())  # noqa: E731
+                self._glance = self._timed(glance)
+            if not self._affordable(GLANCES * self._glance):
+                return np.inf
+            self._cost = self._timed(lambda: self._measured(params, lr, self._few)) * self._scale
+        return self._cost
+
+    def _affordable(self, cost: float) -> bool:
+        return self.spent + cost <= self.share * (self._clock() - self._began)
 
     def _take(self, step: int, params: Any, lr: float | None) -> Row:
         began = self._clock()
@@ -157,11 +171,7 @@ class Watch:
         if self._closed:
             return self._closed
         last = self.rows[-1]["step"] if self.rows else -1.0
-        if (
-            params is not None
-            and last < self.steps
-            and (final or (self.rows and self._affordable()))
-        ):
+        if params is not None and last < self.steps and (final or self._has_time()):
             if not self.rows and self._start is not None:
                 self._take(*self._start)
             self._take(self.steps, params, self.lr)
@@ -169,6 +179,9 @@ class Watch:
         for log in self.to:
             log.close(self.rows, self._closed)
         return self._closed
+
+    def _has_time(self) -> bool:
+        return bool(self.rows) and self._cost is not None and self._affordable(self._cost)
 
     def sentence(self) -> str:
         """What became of the network between the first and the last measurement."""

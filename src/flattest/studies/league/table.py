@@ -12,14 +12,13 @@ _ALIKE = 1e-3
 
 
 def main_table(summaries: Sequence[Summary]) -> str:
-    """Ratios memorizer / generalizer, median and range over draws, and in how many of them the
-    measure is larger at the memorizer (told) or at the generalizer (misled), with 95 % intervals."""
+    """Ratios memorizer / generalizer, median and range over draws, and in how many of them one
+    is larger at the memorizer (told) or at the generalizer (misled), with 95 % intervals."""
     found = {summary.experiment: summary for summary in summaries}
     chosen = [found[f"league/{pair}"] for pair in PAIRS]
     lines = [("measure", *PAIRS), ("---",) * (1 + len(PAIRS))]
-    for name in MEASURES:
-        if name not in LEFT_OUT:
-            lines.append((f"`{name}`", *(_cell(summary, name) for summary in chosen)))
+    names = [name for name in MEASURES if name not in LEFT_OUT]
+    lines += [(f"`{name}`", *(_cell(summary, name) for summary in chosen)) for name in names]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
