@@ -21,15 +21,16 @@ def flatter_or_rescaled(
     """
     first, second = names
     whole = f"Tr ∇²L is {trace[1]:.4g} {second} and {trace[0]:.4g} {first}"
-    if least[0] is None or least[1] is None:
+    before, after = least
+    if before is None or after is None:
         return (
             f"{whole}; there is no least trace over rescalings, so how much of that is only scale "
             "is not known."
         )
-    parts = f"{whole}; least over rescalings {least[1]:.4g} {second}, {least[0]:.4g} {first}"
-    if min(*least, *trace) <= 0:
+    parts = f"{whole}; least over rescalings {after:.4g} {second}, {before:.4g} {first}"
+    if min(before, after, *trace) <= 0:
         return f"{parts}."
-    function, all_of_it = least[1] / least[0], trace[1] / trace[0]
+    function, all_of_it = after / before, trace[1] / trace[0]
     scale = all_of_it / function
     shares = f"by the function × {function:.3g}, by scale × {scale:.3g}"
     return f"{parts}: {_verdict(function, scale)} ({shares})."
