@@ -36,9 +36,7 @@ def test_every_public_name_has_an_entry_and_an_example_on_its_page():
 
 def test_every_entry_is_a_public_name_at_its_home():
     entries = [e for page in PAGES for e in ENTRY.findall(page.read_text(encoding="utf-8"))]
-    homes = {
-        f"{home}.{name}".removeprefix("flattest.") for name, home in flattest._HOMES.items()
-    }
+    homes = {f"{home}.{name}".removeprefix("flattest.") for name, home in flattest._HOMES.items()}
     assert sorted(entries) == sorted(homes)
 
 

@@ -1,13 +1,14 @@
 """Flattest interpolators against correlation
 
-Networks whose inner weights have correlation ρ with the direction that the labels depend on: the flattest
-interpolator over the outer weights, its flatness, and its population loss in closed form
+Networks whose inner weights have correlation ρ with the direction that the labels depend on: the
+flattest interpolator over the outer weights, its flatness, and its population loss in closed form
 (vardhan2026). Flatter goes with better, as the paper says for inner weights drawn at random.
 """
 
 import numpy as np
-import flattest as ft
 from matplotlib.figure import Figure
+
+import flattest as ft
 
 law = ft.SingleIndex(d=40)
 correlations = np.geomspace(0.02, 0.98, 9)
@@ -26,5 +27,7 @@ ax = figure.subplots()
 ax.plot(flatness, losses, color="#bbbbbb", zorder=1)
 points = ax.scatter(flatness, losses, c=correlations, cmap="viridis", vmin=0, vmax=1)
 ax.set(xlabel=r"flatness $S_{\min}$", ylabel="population loss", xscale="log", yscale="log")
+ax.set_xticks([10, 20, 30, 50], [10, 20, 30, 50])
+ax.minorticks_off()
 figure.colorbar(points, label="correlation ρ")
 figure.savefig("correlation.png", dpi=100)

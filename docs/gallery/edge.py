@@ -1,11 +1,13 @@
 """The edge: no minimum that gradient descent settles at is sharper than 2/η
 
-A univariate network, full-batch descent, seven step sizes (mulayoff2021): λ_max where descent ended, against 2/η.
+A univariate network, full-batch descent, seven step sizes (mulayoff2021): λ_max where descent
+ended, against 2/η.
 """
 
 import numpy as np
-import flattest as ft
 from matplotlib.figure import Figure
+
+import flattest as ft
 
 data = ft.univariate(n=6, seed=0)
 model = ft.MLP(width=30, bias=True, output_bias=True)
@@ -27,5 +29,7 @@ ax = figure.subplots()
 ax.loglog(steps, 2 / steps, "--", color="#333333", label="2/η")
 ax.loglog(steps, tops, "o", color="#D55E00", label=r"$\lambda_{\max}$ where descent ended")
 ax.set(xlabel="step size η")
+ax.set_xticks(steps, [f"{lr:.2g}" for lr in steps])
+ax.minorticks_off()
 ax.legend(frameon=False)
 figure.savefig("edge.png", dpi=100)

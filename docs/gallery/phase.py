@@ -1,12 +1,14 @@
 """A phase diagram: when is the flattest interpolator good?
 
-Over the number of samples and the correlation of the inner weights with the truth: population loss of the
-flattest interpolator, divided by that of answering the mean. The dashed line is n = d.
+Over the number of samples and the correlation of the inner weights with the truth: population
+loss of the flattest interpolator, divided by that of answering the mean. The dashed line is n =
+d.
 """
 
 import numpy as np
-import flattest as ft
 from matplotlib.figure import Figure
+
+import flattest as ft
 
 d = 20
 law = ft.SingleIndex(d=d)
@@ -23,7 +25,9 @@ for i, rho in enumerate(correlations):
 
 figure = Figure(figsize=(5.2, 3.4), layout="constrained")
 ax = figure.subplots()
-shown = ax.pcolormesh(samples, correlations, losses, cmap="cividis", vmin=0, vmax=1, shading="nearest")
+shown = ax.pcolormesh(
+    samples, correlations, losses, cmap="cividis", vmin=0, vmax=1, shading="nearest"
+)
 ax.axvline(d, color="white", linestyle="--")
 ax.set(xlabel="samples n", ylabel="correlation ρ", xscale="log")
 ax.set_xticks(samples, samples)

@@ -1,25 +1,22 @@
 """Rescaling fools the trace, not the least trace
 
-Multiply what goes into the units of a ReLU network by c, and divide what comes out by c: the function is the
-same, the trace of the Hessian is not. The least trace over all rescalings does not move.
+Multiply what goes into the units of a ReLU network by c, and divide what comes out by c: the
+function is the same, the trace of the Hessian is not. The least trace over all rescalings does
+not move.
 """
 
-import jax
 import numpy as np
-import flattest as ft
 from matplotlib.figure import Figure
 
-rng = np.random.default_rng(0)
-x, y = rng.normal(size=(50, 6)), rng.normal(size=50)
-W, a = rng.normal(size=(6, 20)), rng.normal(size=20)
+import flattest as ft
 
-
-def network(params, x):
-    return jax.nn.relu(x @ params["W"]) @ params["a"]
-
-
+data = ft.ball(n=50, d=6, seed=0)
+model = ft.MLP(width=20, bias=True)
+params = model.init(d=6, seed=0)
 factors = np.geomspace(0.1, 10, 9)
-found = [ft.measure(network, {"W": c * W, "a": a / c}, (x, y)) for c in factors]
+found = [
+    ft.measure(model, ft.rescaled(model, params, np.full(model.width, c)), data) for c in factors
+]
 
 figure = Figure(figsize=(5.2, 3.2), layout="constrained")
 ax = figure.subplots()

@@ -5,8 +5,9 @@ rescaled module computes the same function.
 """
 
 import torch
-import flattest as ft
 from matplotlib.figure import Figure
+
+import flattest as ft
 
 
 class Block(torch.nn.Module):
@@ -33,7 +34,13 @@ names = list(found.layers)
 figure = Figure(figsize=(6.4, 3.6), layout="constrained")
 ax = figure.subplots()
 ax.barh(names, [found.layers[name].trace for name in names], color="#E69F00", label="as it is")
-ax.barh(names, [found.layers[name].least for name in names], 0.4, color="#0072B2", label="flattest rescaling")
+ax.barh(
+    names,
+    [found.layers[name].least for name in names],
+    0.4,
+    color="#0072B2",
+    label="flattest rescaling",
+)
 ax.invert_yaxis()
 ax.set(xlabel=r"its part of $\mathrm{Tr}\,\nabla^2 L$", xscale="log")
 ax.legend(frameon=False)

@@ -1,12 +1,14 @@
 """As flat as one likes, and wrong almost everywhere
 
-Simplified BatchNorm, complete data: networks built so that their trace exceeds the infimum by as little
-as one asks for, and that are wrong off the training set. They refute Theorem 3.2 of wen2023 as printed.
+Simplified BatchNorm, complete data: networks built so that their trace exceeds the infimum by as
+little as one asks for, and that are wrong off the training set. They refute Theorem 3.2 of
+wen2023 as printed.
 """
 
 import numpy as np
-import flattest as ft
 from matplotlib.figure import Figure
+
+import flattest as ft
 
 data = ft.complete_xor(n=116, d=30)
 excesses = np.geomspace(1e-6, 1e-1, 6)

@@ -1,14 +1,15 @@
 """Table 1: flattest networks, and what 1-SAM finds
 
-For each architecture of wen2023: the test error of a certified flattest network (built here), and of
-1-SAM over seeds (committed results at the paper's scale). Where the two columns disagree, flatness
-alone does not explain generalization.
+For each architecture of wen2023: the test error of a certified flattest network (built here), and
+of 1-SAM over seeds (committed results at the paper's scale). Where the two columns disagree,
+flatness alone does not explain generalization.
 """
+
+from matplotlib.figure import Figure
 
 import flattest as ft
 from flattest.experiments.registry import papers
 from flattest.lab.summary import read_summaries
-from matplotlib.figure import Figure
 
 data = ft.xor(n=100, d=30, seed=0, distinct=True)
 complete = ft.complete_xor(n=116, d=30)

@@ -4,8 +4,9 @@ import ast
 
 HEAD = """# Benchmarks
 
-Ours against peers, side by side in one run, on one thread. Each block is what `flattest bench NAME --keep` printed, below
-the commit, the machine and the versions. Times are of that machine; the ratios travel better.
+Ours against peers, side by side in one run, on one thread. Each block is what `flattest bench
+NAME --keep` printed, below the commit, the machine and the versions. Times are of that machine;
+the ratios travel better.
 """
 
 

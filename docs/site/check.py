@@ -57,5 +57,7 @@ def _problem(path: Path, link: tuple[str, str, str], pages: dict[Path, Page]) ->
 
 if __name__ == "__main__":
     problems = check(Path(sys.argv[1]).resolve())
-    print("\n".join(problems) or "Every link leads somewhere, and nothing is loaded from elsewhere.")
+    print(
+        "\n".join(problems) or "Every link leads somewhere, and nothing is loaded from elsewhere."
+    )
     sys.exit(bool(problems))

@@ -32,12 +32,15 @@ def read(path):
 
 HEAD = """# Committed results
 
-Every number that the documents state of the papers' experiments comes from results that are part of the repository. Here they
-are: a dot per seed, a line where the bound lies, green on its good side. Type to find experiments; open one to see its numbers.
-`flattest report` draws the curves of runs of your own on [a page like this](atlas.md).
+Every number that the documents state of the papers' experiments comes from results that are part
+of the repository. Here they are: a dot per seed, a line where the bound lies, green on its good
+side. Type to find experiments; open one to see its numbers. `flattest report` draws the curves of
+runs of your own on [a page like this](atlas.md).
 
-<input class="find-results" type="search" placeholder="find: fig4b, Sim-BN, test_error …" aria-label="Find experiments">
+<input class="find-results" type="search" aria-label="Find experiments"
+    placeholder="find: fig4b, Sim-BN, test_error …">
 <p class="found-results"></p>
+
 """
 
 
@@ -52,7 +55,8 @@ def _entry(s, figures):
         f'<details class="result"><summary>{mark} {said}</summary>\n'
         f"<p>{html.escape(s['figure'])}; {s['seeds']} seeds, {s['seconds']:.3g} s each; "
         f"{html.escape(s['machine'])}; commit <code>{s['commit'][:12]}</code>.</p>\n"
-        f"<table><tr><th>what</th><th>value</th><th>expected</th><th>by seed</th></tr>{rows}</table>\n"
+        "<table><tr><th>what</th><th>value</th><th>expected</th><th>by seed</th></tr>"
+        f"{rows}</table>\n"
         f"<table><tr><th>in the end</th><th>median</th><th>range</th></tr>{columns}</table>\n"
         f"{_picture(s['experiment'], figures)}</details>"
     )

@@ -16,9 +16,9 @@ ORDER = (
 
 HEAD = """# Gallery
 
-Short scripts and what they draw. A test runs each and compares its picture with the one here: at most
-one pixel in a hundred may differ. [A notebook](gallery/flattest.ipynb) goes through the first steps; it runs from top to bottom
-wherever flattest is installed.
+Short scripts and what they draw. A test runs each and compares its picture with the one here: at
+most one pixel in a hundred may differ. [A notebook](gallery/flattest.ipynb) goes through the
+first steps; it runs from top to bottom wherever flattest is installed.
 """
 
 

@@ -53,6 +53,11 @@ def on_post_page(output, page, config):
     return output.replace(SHIM, posixpath.relpath("site/iframe-worker.js", here))
 
 
+def on_post_build(config):
+    """A site on disk has no server that would show this page."""
+    (Path(config["site_dir"]) / "404.html").unlink(missing_ok=True)
+
+
 def _moved(text):
     """A document of the root as one of docs: what it links is one folder up, or beside it."""
     return LINK.sub(lambda m: m[1] + _from_root(m[2]) + (m[3] or "") + m[4], text)

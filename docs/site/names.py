@@ -22,8 +22,8 @@ def index_page(api, source):
 
 HEAD = """# All public names
 
-`import flattest as ft` imports nothing else: a name brings its module along when it is first asked for. Every page of the
-reference begins with examples, which are run by a test.
+`import flattest as ft` imports nothing else: a name brings its module along when it is first
+asked for. Every page of the reference begins with examples, which are run by a test.
 
 | name | |
 | --- | --- |"""

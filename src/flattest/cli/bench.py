@@ -42,7 +42,7 @@ def command(
     for name in names:
         require_known("benchmark", name, found)
     run = run_and_keep if keep else run_script
-    return int(any([run(found[name]) for name in names or found]))
+    return int(any(run(found[name]) for name in names or found))
 
 
 def run_script(script: Path) -> int:
