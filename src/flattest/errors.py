@@ -1,6 +1,7 @@
 """The one exception of the library, and other people's words within our sentences."""
 
 import re
+from collections.abc import Hashable
 from difflib import get_close_matches
 from typing import Any
 
@@ -19,7 +20,7 @@ def unknown(kind: str, name: object, valid) -> FlattestError:
 
 def require_known(kind: str, name: Any, valid) -> Any:
     """The name, refused where it is not among the valid ones."""
-    if name not in valid:
+    if not isinstance(name, Hashable) or name not in valid:
         raise unknown(kind, name, valid)
     return name
 

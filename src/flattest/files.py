@@ -204,7 +204,7 @@ def read_arrays(path: Path | str, *names: str) -> Arrays:
     """The arrays of a user's .npz, all or those named; pickled contents are refused."""
     present(path)
     try:
-        with Path(path).open("rb") as file:
+        with opened(Path(path)) as file:
             found, held = _npz(file, *names)
     except FlattestError as error:
         raise FlattestError(f"{path} is too large: {error}") from error

@@ -175,6 +175,7 @@ def test_modules_have_every_measure_with_its_settings_and_defaults():
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.slow
 def test_a_model_on_a_dataset_and_a_function_on_a_pair_have_the_same_measures(name):
     model, data = cases.model("bias", "softplus"), cases.data()
     params, more = cases.params(model, data), (2,) if name == "top_eigenvalues" else ()

@@ -72,11 +72,23 @@ def test_bad_settings_are_refused():
     assert_refused(
         "k must be an integer from 1 to 12", measure=lambda *a, loss: ft.top_eigenvalues(*a, 0)
     )
-    assert_refused("tol must be positive", measure=lambda *a, loss: ft.top_eigenvalue(*a, tol=0))
-    assert_refused("most_products ≥ 2", measure=lambda *a, loss: ft.hutchinson(*a, most_products=1))
-    assert_refused("rtol ≥ 0", measure=lambda *a, loss: ft.xtrace(*a, rtol=np.nan))
+    for tol in (0, "x", np.zeros(2), {}):
+        assert_refused(
+            "tol must be a number > 0",
+            measure=lambda *a, loss, tol=tol: ft.top_eigenvalue(*a, tol=tol),
+        )
+    for most in (1, None, np.zeros(2)):
+        assert_refused(
+            "most_products must be an integer ≥ 2",
+            measure=lambda *a, loss, most=most: ft.hutchinson(*a, most_products=most),
+        )
+    for rtol in (np.nan, "x", range(3)):
+        assert_refused(
+            "rtol must be a number ≥ 0",
+            measure=lambda *a, loss, rtol=rtol: ft.xtrace(*a, rtol=rtol),
+        )
     assert_refused(
-        "probes and steps must be ≥ 1", measure=lambda *a, loss: ft.spectrum(*a, probes=0)
+        "probes must be a positive integer", measure=lambda *a, loss: ft.spectrum(*a, probes=0)
     )
 
 

@@ -16,7 +16,7 @@ SPECS = [
     *(p.folder / "experiments.py" for p in papers().values()),
     SOURCE / "studies" / "question1" / "faces.py",
     SOURCE / "studies" / "question1" / "small.py",
-    SOURCE / "studies" / "question2" / "tasks.py",
+    *(SOURCE / "studies" / "question2" / f"{name}.py" for name in ("decides", "limits", "ways")),
 ]
 LIGHT = (
     "flattest.errors",
@@ -25,7 +25,7 @@ LIGHT = (
     "flattest.lab.setup",
     "flattest.problem",
     "flattest.studies.question1",
-    "flattest.studies.question2.tasks",
+    "flattest.studies.question2",
     "flattest.training.algorithms",
     "flattest.training.flows",
     "flattest.training.log",

@@ -12,7 +12,8 @@ from hypothesis import given, settings, strategies as st
 import flattest as ft
 from flattest.curvature.normalized import OPERATORS
 from flattest.flatness.bounds import FLOORS
-from flattest.problem.models import NORMS, Norm
+from flattest.problem import models
+from flattest.problem.models import NORMS, Norm, predict_by_jax
 from flattest.training import fused
 from support import cases
 
@@ -47,6 +48,24 @@ def test_the_architectures_are_those_of_the_paper():
             assert found == pytest.approx([expected], rel=1e-12, abs=1e-14)
 
 
+@pytest.mark.parametrize("activation", cases.ACTIVATIONS)
+def test_predictions_need_no_jax_and_equal_its(activation, monkeypatch):
+    data = cases.data()
+    for name in cases.ARCHITECTURES:
+        model = msgspec.structs.replace(cases.model(name), activation=activation)
+        theta = cases.params(model, data)
+        with monkeypatch.context() as without:
+            without.setattr(models, "jnp", None)
+            found = ft.predict(model, theta, data.x, data.x)
+        expected = predict_by_jax(model, theta, data.x, data.x)
+        assert found == pytest.approx(expected, rel=1e-12, abs=1e-13)
+
+
+def test_predictions_that_overflow_are_infinite_without_a_warning():
+    huge = {"W1": np.array([[1e200]]), "W2": np.array([1e200])}
+    assert ft.predict(ft.MLP(1), huge, np.ones((1, 1)), np.ones((1, 1))) == np.inf
+
+
 def test_sim_bn_uses_the_training_set_whatever_it_is_applied_to():
     model, data = cases.model("sim_bn"), cases.data()
     theta = cases.params(model, data)
@@ -58,6 +77,7 @@ def test_sim_bn_uses_the_training_set_whatever_it_is_applied_to():
         model.apply(theta, data.x)
 
 
+@pytest.mark.slow
 def test_gradients_flow_through_sim_bns_statistics():
     """f does not depend on the scale of a neuron's weights, so ∂f/∂w_j is orthogonal to w_j."""
     model, data = ft.MLP(width=5, bias=True, norm="sim_bn"), cases.data()

@@ -103,3 +103,12 @@ def test_a_question_that_cannot_be_read_says_so(tmp_path):
     (found,) = questions(store)
     assert "x.json" in found.problem
     assert asked_for(store, "fig4b") == [experiment("fig4b")]
+
+
+def test_a_question_of_which_a_bit_has_flipped_is_said_to_be_damaged(tmp_path):
+    store = Store.create(tmp_path / "store")
+    judged(SETUP, store)
+    (path,) = (store.root / "questions").iterdir()
+    path.write_bytes(path.read_bytes().replace(b'"tiny"', b'"tinx"'))
+    (found,) = questions(store)
+    assert "its digest does not match" in found.problem

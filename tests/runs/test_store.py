@@ -732,6 +732,14 @@ def test_a_sign_of_life_from_the_future_is_none(store):
         lease.finish(Run(series={}))
 
 
+def test_a_clock_that_is_set_back_makes_no_run_take_negative_time(store, monkeypatch):
+    key, now = store.add(Spec(), 0, "paper/fig1"), time.time
+    with store.lease(key) as lease:
+        monkeypatch.setattr(time, "time", lambda: now() - 1e6)
+        lease.finish(Run(series={}))
+    assert 0 <= store.run(key).seconds < 60
+
+
 def test_processes_of_another_namespace_are_not_looked_for_among_ours(store, monkeypatch):
     """Two containers may have one host name; the number of a live process there is none here."""
     key = store.add(Spec(), 0, "paper/fig1")

@@ -1,11 +1,14 @@
 """The driver: what a run logs, how it ends, and what it refuses."""
 
+import re
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
 import flattest as ft
+from flattest.errors import FlattestError
 from flattest.training.algorithms import Phase
 from flattest.training.log import MEASURES, Log, log_spaced
 from flattest.training.metrics import METRICS, Metrics, stagnated_at
@@ -302,3 +305,26 @@ def test_a_setting_that_the_kernels_do_not_know_is_left_to_the_jax_engine():
     run = train(NET, DATA, adaptive)
     assert run.backend == "jax"
     assert "setting 'adaptive'" in run.reason
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda: ft.Log(points=None), "A log's points must be a positive integer, not None"),
+        (lambda: ft.Log(snapshots="x"), "A log's snapshots must be an integer ≥ 0"),
+        (lambda: ft.Log(measures=1.5), "A log's measures are a tuple, not 1.5"),
+        (lambda: ft.Log(measures=(np.zeros(2),)), "Unknown measure"),
+        (lambda: ft.Log(epochs=np.zeros(2)), "A log's epochs are a tuple"),
+        (lambda: wrongly(log=3), "A log is made by flattest.Log, not 3"),
+        (lambda: wrongly(test_size="x"), "test_size must be a positive integer, not 'x'"),
+        (lambda: wrongly(phases=1.5), "A phase is made by gd, sgd, sam or flow; 1.5 is not one"),
+    ],
+)
+def test_arguments_of_a_wrong_kind_are_refused_in_one_sentence(call, sentence):
+    with pytest.raises(FlattestError, match=re.escape(sentence)):
+        call()
+
+
+def wrongly(phases=None, **settings):
+    phases = ft.sgd(0.1, epochs=1) if phases is None else phases
+    ft.train(ft.MLP(3), ft.xor(8, 4, 0), phases, **settings)

@@ -8,6 +8,7 @@ from flattest.curvature.operator import Operator, probe
 from flattest.curvature.resolvent import Resolvent, enclose
 from flattest.curvature.result import Eigenpairs, Quantity
 from flattest.errors import FlattestError
+from flattest.problem.checks import check_number
 from flattest.problem.randomness import generator
 
 # Lanczos starts from the Gram matrix's top eigenvectors, with this share of a random direction.
@@ -45,8 +46,7 @@ def top_eigenvalues(op: Operator, k: int, tol: float = 1e-10) -> Eigenpairs:
     """
     if not isinstance(k, int | np.integer) or not 1 <= k <= op.size:
         raise FlattestError(f"k must be an integer from 1 to {op.size}, not {k!r}.")
-    if not tol > 0:
-        raise FlattestError(f"tol must be positive, not {tol!r}.")
+    tol = check_number("tol", tol, positive=True)
     with np.errstate(over="ignore", invalid="ignore"):
         resolvent = op.resolvent()
         gram = op.gauss_newton_gram() if resolvent is None else resolvent.gauss_newton()

@@ -7,8 +7,8 @@ import numpy as np
 
 from flattest.curvature.operator import ROWS_AT_ONCE, Operator
 from flattest.curvature.result import Quantity
-from flattest.errors import FlattestError
 from flattest.machine import later
+from flattest.problem.checks import check_count, check_number
 from flattest.problem.data import standard_error
 from flattest.problem.randomness import generator
 
@@ -74,10 +74,8 @@ def random_signs(
 
 
 def _check_budget(rtol: float, most_products: int) -> None:
-    if not rtol >= 0 or not most_products >= 2:
-        raise FlattestError(
-            f"An estimate needs rtol ≥ 0 and most_products ≥ 2, not {rtol!r} and {most_products!r}."
-        )
+    check_number("rtol", rtol)
+    check_count("most_products", most_products, 2)
 
 
 def xtrace(op: Operator, rtol: float = 1e-2, most_products: int = 4096, seed: int = 0) -> Quantity:

@@ -88,6 +88,10 @@ class Operator(ABC):
     def gauss_newton_diagonal(self) -> np.ndarray:
         """The diagonal of G, which is all of ∇²L's where `structure.exact`."""
 
+    def gauss_newton_trace(self) -> dict[str, float] | None:
+        """Tr G by parameter, where `structure.exact` and it costs less than G's diagonal."""
+        return None
+
     def residual_matmat(self, rows: np.ndarray) -> np.ndarray:
         """E applied to each row."""
         return self.matmat(rows)

@@ -6,7 +6,7 @@ import numpy as np
 
 from flattest.curvature import lanczos
 from flattest.curvature.operator import Operator
-from flattest.errors import FlattestError
+from flattest.problem.checks import check_count
 from flattest.problem.data import standard_error
 from flattest.problem.randomness import generator
 
@@ -35,8 +35,7 @@ class SpectralDensity:
 def spectrum(op: Operator, probes: int = 8, steps: int = 64, seed: int = 0) -> SpectralDensity:
     """The density of ∇²L's eigenvalues (Ubaru et al. 2017): `probes` random signs, `steps`
     products with each."""
-    if probes < 1 or steps < 1:
-        raise FlattestError(f"probes and steps must be ≥ 1, not {probes} and {steps}.")
+    probes, steps = check_count("probes", probes), check_count("steps", steps)
     rng = generator(seed, "sharpness/spectrum")
     rows = [
         lanczos.quadrature(op.matmat, rng.choice([-1.0, 1.0], op.size), steps, rng)

@@ -13,6 +13,14 @@ def check_count(name: str, value, least: int = 1) -> int:
     return int(value)
 
 
+def check_number(name: str, value, positive: bool = False) -> float:
+    """The value as Python's float; raises unless it is a finite number ≥ 0, or > 0."""
+    number = isinstance(value, int | float | np.integer | np.floating)
+    if not number or isinstance(value, bool) or not 0 <= value < np.inf or (positive and not value):
+        raise FlattestError(f"{name} must be a number {'>' if positive else '≥'} 0, not {value!r}.")
+    return float(value)
+
+
 def finite_array(name: str, values) -> np.ndarray:
     """The values as float64, not copied if they are; raises unless all are finite numbers."""
     try:

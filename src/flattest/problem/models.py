@@ -387,10 +387,21 @@ def in_float64(params: Params) -> Params:
 
 def predict(model: Model, params: Params, x, train_x) -> np.ndarray:
     """f_θ on the rows of x as float64 NumPy, with parameters of any precision."""
+    if not isinstance(model, MLP):
+        return predict_by_jax(model, params, x, train_x)
+    # NumPy has nothing to compile, where JAX compiles every operation for every shape. What
+    # overflows is infinite without a word, as it is in JAX.
+    with np.errstate(all="ignore"):
+        return np.asarray(model.apply(in_float64(params), np.asarray(x), np.asarray(train_x)))
+
+
+def predict_by_jax(model: Model, params: Params, x, train_x) -> np.ndarray:
+    """`predict` by JAX, whose bits do not depend on the number of BLAS threads."""
     exact = {name: jnp.asarray(value, jnp.float64) for name, value in params.items()}
     return np.asarray(model.apply(exact, jnp.asarray(x), jnp.asarray(train_x)))
 
 
 def _root(square, small, least: float):
     """√square, and `least` with gradient 0 where the square is `small`."""
-    return jnp.where(small, least, jnp.sqrt(jnp.where(small, 1.0, square)))
+    xp = square.__array_namespace__()
+    return xp.where(small, least, xp.sqrt(xp.where(small, 1.0, square)))

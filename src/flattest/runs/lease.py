@@ -40,7 +40,7 @@ class Lease:
         self.scratch = folder / "scratch"
         self.checkpoints = folder / "checkpoints"
         self.record = record_or_new(folder)
-        self.before, self.began = 0.0, time.time()
+        self.before, self.began = 0.0, time.monotonic()
         self.lost = False
         self._heartbeat, self._over = heartbeat, threading.Event()
         self._pulse = threading.Thread(target=self._beat, daemon=True)
@@ -51,8 +51,8 @@ class Lease:
         self._write(
             status="running",
             sentence="",
-            created=self.record.created or self.began,
-            started=self.record.started or self.began,
+            created=self.record.created or time.time(),
+            started=self.record.started or time.time(),
             finished=None,
             provenance=provenance(),
             stretches=self._stretches(),
@@ -133,8 +133,9 @@ class Lease:
         return (*before, Stretch(self.record.step, last))
 
     def _seconds(self) -> float:
-        """The time of this stretch of work and of the earlier ones, up to their last progress."""
-        return self.before + time.time() - self.began
+        """The time of this stretch of work and of the earlier ones, up to their last progress; no
+        clock that is set back shortens it."""
+        return self.before + time.monotonic() - self.began
 
     def _write(self, **changes: Any) -> None:
         self.record = replace(self.record, **changes)

@@ -16,7 +16,7 @@ import msgspec
 from flattest.errors import FlattestError
 from flattest.experiments import registry
 from flattest.experiments.experiment import Experiment, VariantName
-from flattest.files import read_json, write_json
+from flattest.files import read_sealed, write_sealed
 from flattest.runs.store import Store
 from flattest.training.keys import digest
 
@@ -65,7 +65,7 @@ def ask(
         asked=time.time(),
         answer=before.answer if before else None,
     )
-    write_json(_path(store, key), found)
+    write_sealed(_path(store, key), found)
     return found
 
 
@@ -80,7 +80,7 @@ def ask_own(
 
 
 def answered(store: Store, question: Question, answer: Any) -> None:
-    write_json(_path(store, question.key), msgspec.structs.replace(question, answer=answer))
+    write_sealed(_path(store, question.key), msgspec.structs.replace(question, answer=answer))
 
 
 def questions(store: Store) -> list[Question]:
@@ -146,6 +146,6 @@ def _path(store: Store, key: str) -> Path:
 
 def _read(path: Path) -> Question:
     try:
-        return read_json(path, Question)
+        return read_sealed(path, Question)
     except FlattestError as error:
         return Question(key=path.stem, name=path.name, problem=str(error))

@@ -26,7 +26,7 @@ from flattest.files import (
     write_bytes,
 )
 from flattest.problem.data import Dataset
-from flattest.problem.models import Model, Params, predict
+from flattest.problem.models import Model, Params, predict_by_jax
 from flattest.training.algorithms import Phase
 from flattest.training.flows import Flow
 from flattest.training.keys import digest
@@ -131,7 +131,7 @@ def identity(
     """
     spec = digest(model) if isinstance(model, msgspec.Struct) else type(model).__name__
     return {
-        "model": f"{spec} {_checksum_of(predict(model, params, data.x, data.x))}",
+        "model": f"{spec} {_checksum_of(predict_by_jax(model, params, data.x, data.x))}",
         _VERSION: str(ENGINE_VERSION),
         "data": _checksum_of(data.x, data.y),
         "phases": digest(phases),

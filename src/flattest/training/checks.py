@@ -1,6 +1,6 @@
 """What a run refuses before it begins, each in one sentence."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import jax.numpy as jnp
 import numpy as np
@@ -56,7 +56,7 @@ def flows(phases: Sequence[Phase | Flow], dtype: str) -> bool:
 def checked_phases(
     phases: Phase | Flow | Sequence[Phase | Flow], data: Dataset, loss: Loss
 ) -> list[Phase | Flow]:
-    phases = [phases] if isinstance(phases, Phase | Flow) else list(phases)
+    phases = list(phases) if isinstance(phases, Iterable) else [phases]
     if not phases:
         raise FlattestError("There is nothing to train: give at least one phase.")
     for phase in phases:

@@ -7,6 +7,7 @@ import msgspec
 import numpy as np
 
 from flattest.errors import FlattestError, require_known
+from flattest.problem.checks import check_count
 
 # Each has a function of its name in `metrics.METRICS`.
 MEASURES = ("training", "sharpness", "test", "norms", "neurons")
@@ -31,10 +32,16 @@ class Log(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="log"):
     measures: tuple[str, ...] = ("training", "sharpness", "test", "norms", "neurons")
 
     def __post_init__(self):
-        if self.points < 1 or self.snapshots < 0:
-            raise FlattestError("A log needs at least one point, and no negative snapshots.")
+        check_count("A log's points", self.points)
+        check_count("A log's snapshots", self.snapshots, 0)
         if self.points > MOST_POINTS:
             raise FlattestError(f"A log has at most {MOST_POINTS} points, not {self.points}.")
+        epochs = () if self.epochs is None else self.epochs
+        for what, given in (("epochs", epochs), ("measures", self.measures)):
+            if not isinstance(given, tuple | list):
+                raise FlattestError(f"A log's {what} are a tuple, not {given!r}.")
+        for epoch in epochs:
+            check_count("A logged epoch", epoch, 0)
         for name in self.measures:
             require_known("measure", name, MEASURES)
 

@@ -12,6 +12,7 @@ from jax import lax
 
 from flattest.curvature.sharpness import trace
 from flattest.flatness.bounds import known_lower_bound
+from flattest.problem.checks import check_count
 from flattest.problem.data import Dataset, Population
 from flattest.problem.libraries import torch_model
 from flattest.problem.losses import Loss, per_sample, zero_one_error
@@ -164,6 +165,7 @@ METRICS: dict[str, Callable[[Metrics, Params], Point]] = {
 
 def draw_population(data: Dataset, size: int, seed: int) -> Population | None:
     """The test points: the whole support where it has at most `size` points, else a sample."""
+    size = check_count("test_size", size)
     if data.distribution is None:
         return None
     points = data.distribution.population(size, seed)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from flattest.errors import require_known
+from flattest.errors import FlattestError, require_known
 from flattest.files import write_tensors
 from flattest.problem.data import Dataset
 from flattest.problem.libraries import adopted
@@ -59,6 +59,8 @@ def train(
     which is also how long Ctrl-C may have to wait.
     """
     log, loss = Log() if log is None else log, resolve_loss(loss)
+    if not isinstance(log, Log):
+        raise FlattestError(f"A log is made by flattest.Log, not {log!r}.")
     model, seed = adopted(model), checked_seed(seed)
     require_known("dtype", dtype, checks.DTYPES)
     phases, params = checks.checked(model, data, phases, loss, seed, params)

@@ -1,8 +1,14 @@
 """Question 2: its panels differ from wen2023's in one thing, and its predictions came first."""
 
+import importlib.util
+import io
 import json
+import os
 import subprocess
 import sys
+import tarfile
+import tempfile
+from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
 
@@ -14,13 +20,16 @@ from flattest.experiments.registry import papers
 from flattest.lab.summary import read_summaries
 from flattest.ledger.figures import RESULTS
 from flattest.papers.wen2023.experiments import EXPERIMENTS as PANELS
-from flattest.runs.provenance import git
 from flattest.studies.question2 import experiments
-from flattest.studies.question2.experiments import EXPERIMENTS, Limit
-from flattest.studies.question2.table import main_table
-from flattest.studies.question2.tasks import onwards
+from flattest.studies.question2.experiments import EXPERIMENTS
+from flattest.studies.question2.limits import Limit
+from flattest.studies.question2.ways import onwards
 from flattest.training.keys import digest
 from support.places import ROOT
+
+_spec = importlib.util.spec_from_file_location("tables", ROOT / "docs" / "tables.py")
+tables = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(tables)
 
 SOURCE = Path(str(experiments.__file__))
 BY_NAME = {experiment.name: experiment for experiment in EXPERIMENTS}
@@ -39,23 +48,32 @@ def test_the_intervention_keeps_the_pattern_and_changes_nothing_else(name, panel
         assert msgspec.structs.replace(task, phases=freed) == theirs.variant(variant).task
 
 
-# The experiments of an earlier text, in a process of their own: a task's tag may stand only once.
 READ = """
-import json, sys
+import json
+from flattest.studies.question2.experiments import EXPERIMENTS
 from flattest.training.keys import digest
-found = {"__name__": "then"}
-exec(compile(sys.stdin.read(), "then", "exec"), found)
-print(json.dumps({e.name: digest(e.full) for e in found["EXPERIMENTS"]}))
+print(json.dumps({e.name: digest(e.full) for e in EXPERIMENTS}))
 """
 
 
 @cache
 def predicted_at(commit):
-    """What was to be run at full scale and what was to come out, hashed, as the commit had it."""
-    text = git(SOURCE, "show", f"{commit}:./{SOURCE.name}")
-    if text is None:
+    """What was to be run at full scale and what was to come out, hashed, as the commit had it: its
+    own tree in a folder of its own, read by a process of its own."""
+    packed = subprocess.run(
+        ["git", "-C", ROOT, "archive", commit, "src/flattest"], capture_output=True, check=False
+    )
+    if packed.returncode:
         pytest.skip("the history is not at hand")
-    done = subprocess.run([sys.executable, "-c", READ], input=text, capture_output=True, text=True)
+    with tempfile.TemporaryDirectory() as folder:
+        with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as tree:
+            tree.extractall(folder, filter="data")
+        done = subprocess.run(
+            [sys.executable, "-c", READ],
+            env=os.environ | {"PYTHONPATH": f"{folder}/src"},
+            capture_output=True,
+            text=True,
+        )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -103,7 +121,13 @@ def test_the_page_quotes_the_errors_of_1_sam_as_it_is():
             assert quoted.replace(" in 4b", " in Figure 4b") in page
 
 
-def test_the_main_table_of_the_page_is_that_of_the_committed_results():
-    page = (ROOT / "docs" / "question2.md").read_text(encoding="utf-8")
-    assert main_table(SUMMARIES) in page
-    assert main_table(SUMMARIES[1:]) != main_table(())
+def test_the_tables_of_the_page_are_those_of_the_committed_results():
+    page = tables.PAGE.read_text(encoding="utf-8")
+    assert tables.with_tables(page, SUMMARIES) == page
+    assert tables.with_tables(page, SUMMARIES[1:]) != page
+    shown = [
+        name for found in tables.MARK.finditer(page) for name in (found["names"] or "").split()
+    ]
+    for summary in SUMMARIES:
+        panel = summary.experiment.partition("/")[2]
+        assert sum(fnmatch(panel, name) for name in shown) == 1, panel

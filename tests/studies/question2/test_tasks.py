@@ -1,12 +1,15 @@
 """Question 2's own quantities: points per neuron, the flow of λ_max, distances and their orders."""
 
+import msgspec
 import numpy as np
 import pytest
 
 import flattest as ft
 from flattest.problem.losses import interpolates
 from flattest.studies.question2 import convergence
-from flattest.studies.question2.tasks import Decided, distances, onwards, served
+from flattest.studies.question2.decides import Decided, served
+from flattest.studies.question2.limits import distances
+from flattest.studies.question2.ways import onwards
 from flattest.training.manifold import manifold
 
 
@@ -34,9 +37,27 @@ def test_a_constructed_start_is_an_interpolator_next_to_the_construction():
     assert served(task.model, params, data) == pytest.approx(1, abs=0.2)
 
 
+@pytest.mark.slow
+def test_the_flow_s_end_is_flatter_than_descent_s():
+    task = Decided(
+        phases=(ft.sam(0.01, 0.05, epochs=1),),
+        model=ft.MLP(20, bias=True),
+        d=6,
+        n=10,
+        start="flow",
+    )
+    data = ft.Xor(task.d, distinct=True).draw(task.n, 0)
+    end = task.beginning(data, 0)
+    start = msgspec.structs.replace(task, start="descent").beginning(data, 0)
+    traces = [float(ft.trace(task.model, params, data)) for params in (end, start)]
+    assert traces[0] < traces[1]
+    missed = ft.predict(task.model, end, data.x, data.x) - data.y
+    assert np.abs(missed).max() <= 1e-10
+
+
 def begun(residual=1e-3):
     model = ft.MLP(10, bias=True, activation="softplus")
-    return convergence.start(model, ft.Xor(5, distinct=True).draw(4, 1), 1, residual)
+    return convergence.start(model, 5, 4, 1, residual)
 
 
 def test_the_flow_of_the_top_eigenvalue_descends_it_as_fast_as_its_gradient_says():

@@ -26,15 +26,17 @@ class Start(NamedTuple):
     off: Params
 
 
-def start(model: ft.MLP, data: ft.Dataset, seed: int, residual: float) -> Start:
-    """By gradient descent, then Newton's method; off by the least change of θ that does it."""
+def start(model: ft.MLP, d: int, n: int, seed: int, residual: float) -> Start:
+    """On xor data, by gradient descent, then Newton's method; off by the least change of θ that
+    does it."""
+    data = ft.Xor(d, distinct=True).draw(n, seed)
     log = ft.Log(points=1, measures=("training",))
     phase = ft.gd(0.05, epochs=200_000, stop_loss=1e-10)
     trained = ft.train(model, data, phase, seed=seed, dtype="float64", log=log)
     problem, any_flow = Problem(model, data, MSE(), seed), ft.flow(1.0)
     where = manifold(problem, any_flow)
     point = flow_engine.begin(problem, any_flow, State(dict(trained.params or {})))
-    signs = generator(seed, "question2/residual").choice([-1.0, 1.0], data.n)
+    signs = generator(seed, "question2/residual").choice([-1.0, 1.0], n)
     missed = residual * np.abs(data.y).max() * signs
     off = point.theta + point.pull(point.solve(missed))
     return Start(problem, where.named(point.theta), where.named(off))

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 
 from flattest.lab.summary import Summary
-from flattest.studies.question2.experiments import NETWORKS, OTHERS, TIME
-from flattest.studies.question2.tasks import onwards
+from flattest.studies.question2.ways import NETWORKS, OTHERS, TIME, onwards
 
 NAMES = {
     "flow-unseen": "flow, kinks unseen",

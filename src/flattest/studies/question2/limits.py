@@ -1,0 +1,286 @@
+"""At which distance from a flow the algorithms end as their steps shrink, on small networks."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+
+import flattest as ft
+from flattest.experiments.expectations import AnyExpectation, AtLeast, AtMost, PowerLaw
+from flattest.experiments.experiment import Computed
+
+replace = msgspec.structs.replace
+
+
+def distances(series: Mapping[str, np.ndarray]) -> dict[str, float]:
+    """Of distances by `radius`: those at the least radius, and their exponents in it."""
+    log = np.log(series["radius"])
+    names = [name for name in series if name.partition(" to ")[1] or name.startswith("to ")]
+    last = {name: float(series[name][-1]) for name in names}
+    return last | {
+        f"{name}, exponent": float(np.polyfit(log, np.log(series[name]), 1)[0]) for name in names
+    }
+
+
+def _residual(residual: float) -> str:
+    return "" if residual == 1e-3 else f"-{residual:g}"
+
+
+class Limit(Computed, frozen=True, tag="question2/limit"):
+    """Distances to the flow after the same time, relative to how far the flow goes.
+
+    From one network off the interpolators by `residual` · max |y|: 1-SAM with η = ρ/10, noiseless
+    m-SAM (m = 1, full batches) with η = 0.4 ρ, label noise σ = 0.1 with the rates 0.2 ρ; for ReLU
+    1-SAM with its pattern kept as well, and the flow that sees kinks (δ = 0.01).
+    """
+
+    activation: str = "softplus"
+    d: int = 8
+    n: int = 8
+    width: int = 20
+    time: float = 0.2
+    residual: float = 1e-3
+    radii: tuple[float, ...] = (0.2, 0.1, 0.05, 0.025)
+
+    def compute(self, seed: int) -> Mapping[str, Any]:
+        from flattest.studies.question2 import convergence
+
+        begin = convergence.start(self.model, self.d, self.n, seed, self.residual)
+        ends = {name: convergence.along(begin, flow) for name, flow in self._flows().items()}
+        series: dict[str, Any] = {"radius": np.array(self.radii)}
+        for way in self._phases(self.radii[0]):
+            phases = [self._phases(radius)[way] for radius in self.radii]
+            for name, end in ends.items():
+                series[f"{way} to {name}"] = np.array(
+                    [convergence.distance(begin, phase, end) for phase in phases]
+                )
+        return series
+
+    def columns(self, series: Mapping[str, np.ndarray]) -> Mapping[str, float]:
+        return distances(series)
+
+    @property
+    def _kinked(self) -> bool:
+        return self.activation == "relu"
+
+    @property
+    def model(self) -> ft.MLP:
+        return ft.MLP(self.width, bias=True, activation=self.activation)
+
+    def _flows(self) -> dict[str, ft.Flow]:
+        # Along a kink the steps are of the order of the tolerance.
+        if not self._kinked:
+            return {"flow": ft.flow(self.time, epochs=1, tolerance=1e-8)}
+        seen = ft.flow(self.time, epochs=1, kinks="seen", width=0.01)
+        return {"flow unseen": ft.flow(self.time, epochs=1), "flow seen": seen}
+
+    def _phases(self, radius: float) -> dict[str, ft.Phase]:
+        sam = self._for_time(ft.sam(radius / 10, radius, epochs=1), radius**3 / 20 * self.n)
+        noise = self._for_time(
+            ft.label_noise_sgd(radius / 5, 0.1, epochs=1), (radius / 5) ** 2 * 0.005 * self.n
+        )
+        phases = {"1-SAM": sam, "label noise": noise}
+        if self._kinked:
+            return phases | {"1-SAM kept": replace(sam, pattern="kept")}
+        full = ft.sam(0.4 * radius, radius, batch=None, micro_batch=1, epochs=1)
+        return phases | {"m-SAM": self._for_time(full, 0.2 * radius**3)}
+
+    def _for_time(self, phase: ft.Phase, per_epoch: float) -> ft.Phase:
+        return replace(phase, epochs=max(1, round(self.time / per_epoch)))
+
+
+def first_order(way: str, tolerance: float = 0.3) -> PowerLaw:
+    return PowerLaw(x="radius", y=f"{way} to flow", exponent=1.0, tolerance=tolerance)
+
+
+def _limit(
+    activation: str,
+    statement: str,
+    predictions: tuple[AnyExpectation, ...],
+    residual: float = 1e-3,
+    notes: str = "",
+) -> ft.Experiment:
+    task = Limit(activation=activation, residual=residual)
+    quick = replace(task, radii=(0.2, 0.1))
+    return ft.Experiment(
+        name=f"question2/limit-{activation}{_residual(residual)}",
+        figure="Not in the paper",
+        statement=statement,
+        quick=ft.Variant(quick, 1, predictions[:1]),
+        full=ft.Variant(task, 5, predictions),
+        notes=notes,
+    )
+
+
+TRIED = "Trials of seeds 100 and 101 had shown the same for softplus and relu."
+NEARER_RESIDUAL = "Seeds 0 to 4 from the residual 1e-3 had shown the same."
+CONVERGE = (
+    "On a smooth network 1-SAM, m-SAM and label noise converge to the flow, with order 1.",
+    (first_order("1-SAM"), first_order("m-SAM"), first_order("label noise", 0.4)),
+)
+STAY_AWAY = (
+    "With kinks 1-SAM stays away from the flow that sees none; with its pattern kept it comes "
+    "within a tenth of how far the flow goes.",
+    (
+        AtLeast(series="1-SAM to flow unseen", at="end", value=0.05),
+        AtMost(series="1-SAM kept to flow unseen", at="end", value=0.1),
+    ),
+)
+
+
+class Walls(Computed, frozen=True, tag="question2/walls"):
+    """Which flow of a ReLU network: all for the same time, from one network off the interpolators
+    by `residual` · max |y|, distances relative to how far the flow with walls goes.
+
+    To the flow with walls: the one that sees kinks, smoothed over the widths δ, and the one that
+    sees none. To the flows with walls and without: 1-SAM as it is and with its pattern kept
+    (η = ρ/10), and label noise σ = 0.1 with the rates ρ/5, at shrinking ρ.
+    """
+
+    d: int = 8
+    n: int = 8
+    width: int = 20
+    time: float = 0.2
+    residual: float = 1e-3
+    widths: tuple[float, ...] = (0.03, 0.01, 0.003, 0.001, 0.0003)
+    radii: tuple[float, ...] = (0.1, 0.05, 0.025, 0.0125)
+
+    def compute(self, seed: int) -> Mapping[str, Any]:
+        from flattest.studies.question2 import convergence
+
+        begin = convergence.start(
+            ft.MLP(self.width, bias=True), self.d, self.n, seed, self.residual
+        )
+        walls = convergence.along(begin, ft.flow(self.time, epochs=1, kinks="walls"))
+        unseen = convergence.along(begin, ft.flow(self.time, epochs=1, tolerance=3e-5))
+        seen = [convergence.along(begin, self._smoothed(width)) for width in self.widths]
+        series: dict[str, Any] = {
+            "δ": np.array(self.widths),
+            "seen to walls": [convergence.apart(begin, end, walls) for end in seen],
+            "radius": np.array(self.radii),
+            "unseen to walls": [convergence.apart(begin, unseen, walls)],
+        }
+        for way in self._phases(self.radii[0]):
+            ends = [convergence.trained(begin, self._phases(rho)[way]) for rho in self.radii]
+            for name, flow in (("walls", walls), ("unseen", unseen)):
+                series[f"{way} to {name}"] = [convergence.apart(begin, e, flow) for e in ends]
+        return series
+
+    def _smoothed(self, width: float) -> ft.Flow:
+        tolerance = min(1e-4, 1e-3 * width)
+        return ft.flow(self.time, epochs=1, kinks="seen", width=width, tolerance=tolerance)
+
+    def _phases(self, rho: float) -> dict[str, ft.Phase]:
+        sam = ft.sam(rho / 10, rho, epochs=round(self.time / (rho**3 / 20 * self.n)))
+        steps = self.time / ((rho / 5) ** 2 * 0.005)
+        noise = ft.label_noise_sgd(rho / 5, 0.1, epochs=round(steps / self.n))
+        return {"1-SAM": sam, "1-SAM kept": replace(sam, pattern="kept"), "label noise": noise}
+
+    def columns(self, series: Mapping[str, np.ndarray]) -> Mapping[str, float]:
+        found = {
+            f"seen to walls, δ = {width:g}": float(at)
+            for width, at in zip(series["δ"], series["seen to walls"], strict=True)
+        }
+        found["unseen to walls"] = float(series["unseen to walls"][0])
+        ways = {name: v for name, v in series.items() if len(v) == len(series["radius"])}
+        return found | distances({name: v for name, v in ways.items() if name != "seen to walls"})
+
+
+def _walls(residual: float) -> ft.Experiment:
+    task = Walls(residual=residual)
+    return ft.Experiment(
+        name=f"question2/walls{_residual(residual)}",
+        figure="Not in the paper",
+        statement="Smoothed kinks tend to one-way walls; the flow with walls is what 1-SAM tends "
+        "to on ReLU, with order 1, and not the flow that sees no kinks.",
+        quick=ft.Variant(
+            replace(task, widths=(0.003,), radii=(0.1, 0.05)),
+            1,
+            (AtMost(series="seen to walls", at="end", value=0.1),),
+        ),
+        full=ft.Variant(
+            task,
+            5,
+            (
+                AtMost(series="seen to walls", at="end", value=0.03),
+                AtMost(series="1-SAM to walls", at="end", value=0.05),
+                PowerLaw(x="radius", y="1-SAM to walls", exponent=1.0, tolerance=0.5),
+                AtLeast(series="1-SAM to unseen", at="end", value=0.05),
+                AtMost(series="label noise to walls", at="end", value=0.06),
+            ),
+        ),
+        notes="Trials of seeds 100 and 101 had shown the same.",
+    )
+
+
+class FullBatch(Computed, frozen=True, tag="question2/full-batch"):
+    """Full-batch SAM with η = 0.4 ρ: distances, relative to how far each goes, to the flow of λ_max
+    and to that of the trace after the same time, with Newton's method at the end of all three."""
+
+    activation: str = "softplus"
+    d: int = 8
+    n: int = 8
+    width: int = 20
+    time: float = 0.05
+    residual: float = 1e-3
+    radii: tuple[float, ...] = (0.1, 0.05, 0.025, 0.0125)
+
+    def compute(self, seed: int) -> Mapping[str, Any]:
+        from flattest.studies.question2 import convergence
+
+        begin = convergence.start(self.model, self.d, self.n, seed, self.residual)
+        top = convergence.along_top(begin, self.time)
+        trace = convergence.along(begin, ft.flow(self.time, epochs=1, tolerance=1e-8))
+        ends = [convergence.interpolating(begin, self._end(begin, rho)) for rho in self.radii]
+        return {
+            "radius": np.array(self.radii),
+            "to the flow of λ_max": [convergence.apart(begin, end, top) for end in ends],
+            "to the flow of the trace": [convergence.apart(begin, end, trace) for end in ends],
+        }
+
+    @property
+    def model(self) -> ft.MLP:
+        return ft.MLP(self.width, bias=True, activation=self.activation)
+
+    def _end(self, begin: Any, rho: float) -> np.ndarray:
+        from flattest.studies.question2 import convergence
+
+        epochs = round(self.time / (0.2 * rho**3))
+        return convergence.trained(begin, ft.sam(0.4 * rho, rho, batch=None, epochs=epochs))
+
+    def columns(self, series: Mapping[str, np.ndarray]) -> Mapping[str, float]:
+        return distances(series)
+
+
+def _full_batch(residual: float) -> ft.Experiment:
+    task = FullBatch(residual=residual)
+    to_top = AtMost(series="to the flow of λ_max", at="end", value=0.2)
+    return ft.Experiment(
+        name=f"question2/full-batch{_residual(residual)}",
+        figure="Not in the paper",
+        statement="On a smooth network full-batch SAM tends to the flow of λ_max with order 1, and "
+        "not to that of the trace.",
+        quick=ft.Variant(replace(task, radii=(0.05, 0.025)), 1, (replace(to_top, value=0.4),)),
+        full=ft.Variant(
+            task,
+            5,
+            (
+                to_top,
+                PowerLaw(x="radius", y="to the flow of λ_max", exponent=1.0, tolerance=0.4),
+                AtLeast(series="to the flow of the trace", at="end", value=0.25),
+            ),
+        ),
+        notes="Trials of seeds 100 and 101 with ρ from 0.2 to 0.025 had shown the same.",
+    )
+
+
+EXPERIMENTS = (
+    _limit("softplus", *CONVERGE, notes=TRIED),
+    _limit("gelu", *CONVERGE, notes=TRIED),
+    _limit("relu", *STAY_AWAY, notes=TRIED),
+    _limit("softplus", *CONVERGE, residual=1e-6, notes=NEARER_RESIDUAL),
+    _limit("relu", *STAY_AWAY, residual=1e-6, notes=NEARER_RESIDUAL),
+    *(_walls(residual) for residual in (1e-3, 1e-6)),
+    *(_full_batch(residual) for residual in (1e-3, 1e-6)),
+)
