@@ -16,6 +16,7 @@ from support.places import ROOT
 
 PYTHON_BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 NEEDS_TORCH = "import torch\n"
+JUDGES = "ft.judge("  # trains by several kernels
 DOCS = ROOT / "docs"
 DOCUMENTS = [ROOT / "README.md", *sorted(DOCS.glob("*.md")), *sorted((DOCS / "api").glob("*.md"))]
 
@@ -25,7 +26,8 @@ def snippets():
         pytest.param(
             block,
             id=f"{path.name}-{number}",
-            marks=[pytest.mark.peer] if NEEDS_TORCH in block else [],
+            marks=[pytest.mark.peer] * (NEEDS_TORCH in block)
+            + [pytest.mark.slow] * (JUDGES in block),
         )
         for path in DOCUMENTS
         for number, block in enumerate(PYTHON_BLOCK.findall(path.read_text()))

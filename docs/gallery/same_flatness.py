@@ -18,7 +18,7 @@ for ax, make in zip(axes, (ft.memorizer, ft.xor_generalizer), strict=True):
     network = make(data)
     assert network.certificate.holds
     outputs = law.y * ft.predict(network.model, network.params, law.x, data.x)
-    ax.hist(outputs, np.linspace(-0.25, 1.25, 31), color="#0072B2")
+    ax.hist(outputs, np.linspace(-0.275, 1.275, 32), color="#0072B2")
     ax.set(title=f"{make.__name__}: trace {network.certificate.value:.4f}", xlabel="y f(x)")
 figure.axes[0].set_ylabel("points of the cube")
 figure.savefig("same_flatness.png", dpi=100)
