@@ -16,19 +16,20 @@ from support.places import ROOT
 
 PYTHON_BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 NEEDS_TORCH = "import torch\n"
-JUDGES = "ft.judge("  # trains by several kernels
+JUDGES = "ft.judge("
 DOCS = ROOT / "docs"
 DOCUMENTS = [ROOT / "README.md", *sorted(DOCS.glob("*.md")), *sorted((DOCS / "api").glob("*.md"))]
 
 
+def marks(path, block):
+    """What trains by several kernels, `make test-more` runs."""
+    slow = [pytest.mark.slow] if path.name == "tutorial.md" or JUDGES in block else []
+    return [pytest.mark.peer, *slow] if NEEDS_TORCH in block else slow
+
+
 def snippets():
     return [
-        pytest.param(
-            block,
-            id=f"{path.name}-{number}",
-            marks=[pytest.mark.peer] * (NEEDS_TORCH in block)
-            + [pytest.mark.slow] * (JUDGES in block),
-        )
+        pytest.param(block, id=f"{path.name}-{number}", marks=marks(path, block))
         for path in DOCUMENTS
         for number, block in enumerate(PYTHON_BLOCK.findall(path.read_text()))
     ]

@@ -33,10 +33,11 @@ except ImportError:
 from flattest.curvature import sharpness
 from flattest.curvature.module_batches import Forward
 from flattest.curvature.modules import module_operator
-from flattest.flatness import measure as flatness
+from flattest.flatness import league as measures, measure as flatness
 
 __all__ = [
     "hutchinson",
+    "league",
     "measure",
     "spectrum",
     "top_eigenvalue",
@@ -79,6 +80,7 @@ def _of_module(
 
 
 measure = _of_module(flatness.measure)
+league = _of_module(measures.league)
 trace = _of_module(sharpness.trace)
 hutchinson = _of_module(sharpness.hutchinson)
 xtrace = _of_module(sharpness.xtrace)
