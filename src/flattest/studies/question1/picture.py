@@ -19,7 +19,8 @@ from flattest.studies.question1.faces import OUTCOMES
 
 RESULTS = Path(__file__).parent / "results.json"
 LOCATIONS, SLOPES = np.linspace(1.0, 6.0, 251), np.geomspace(1.0, 40.0, 20)
-RESAMPLED = 400
+# Half the 95 % quantile of χ² with one degree of freedom.
+REJECTED = 1.92
 
 
 class Threshold(NamedTuple):
@@ -33,22 +34,18 @@ class Threshold(NamedTuple):
         return f"{self.at:.2f} [{self.low:.2f}, {self.high:.2f}]"
 
 
-def threshold(counts: Mapping[float, tuple[int, int]], seed: int = 0) -> Threshold:
+def threshold(counts: Mapping[float, tuple[int, int]]) -> Threshold:
     """Of counts (draws with the property, draws) by n/d: the middle of the falling logistic curve
-    of largest likelihood, over a grid; its interval by resampling each cell's draws."""
+    of largest likelihood, over a grid, and the interval of those that a likelihood-ratio test at
+    95 % does not reject, whatever the slope."""
     x = np.array(list(counts))
     found, draws = np.array(list(counts.values()), float).T
     z = SLOPES[:, None, None] * (x - LOCATIONS[:, None])
     p = np.clip(1 / (1 + np.exp(np.clip(z, -50, 50))), 1e-9, 1 - 1e-9)
-
-    def middle(found: np.ndarray) -> float:
-        likelihood = (np.log(p) @ found + np.log(1 - p) @ (draws - found)).max(axis=0)
-        best = likelihood >= likelihood.max() - 1e-9
-        return float(LOCATIONS[best].mean())
-
-    rng = np.random.default_rng(seed)
-    again = [middle(rng.binomial(draws.astype(int), found / draws)) for _ in range(RESAMPLED)]
-    return Threshold(middle(found), *np.quantile(again, [0.025, 0.975]))
+    likelihood = (np.log(p) @ found + np.log(1 - p) @ (draws - found)).max(axis=0)
+    best = LOCATIONS[likelihood >= likelihood.max() - 1e-9].mean()
+    kept = LOCATIONS[likelihood >= likelihood.max() - REJECTED]
+    return Threshold(float(best), float(kept.min()), float(kept.max()))
 
 
 def counts(
