@@ -104,10 +104,8 @@ def columns(sizes) -> bool:
     for d, n in sizes:
         rows = rows_of(ft.MLP(1), problem(d, n))
         spent, found = seconds_of(solve_by_columns, rows)
-        print(
-            f"| {d} | {n} | {most_cells(n, d):,} | {found.nodes:,} | {found.gap:.1e} | {spent:.0f} |",
-            flush=True,
-        )
+        cells = (d, n, f"{most_cells(n, d):,}", found.nodes, f"{found.gap:.1e}", f"{spent:.0f}")
+        print(f"| {' | '.join(map(str, cells))} |", flush=True)
     return True
 
 
