@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from children import BAD, Outcome
@@ -46,7 +47,10 @@ PARTS: dict[str, tuple[Part, int]] = {
     "processes": (processes, 100),
     "disks": (disks, 18),
     "flips": (flips, 500),
-    "kills": (kills, 60),
+    "runners": (partial(kills, "runner"), 30),
+    "workers": (partial(kills, "worker"), 10),
+    "schedulers": (partial(kills, "scheduler"), 10),
+    "parents": (partial(kills, "parent"), 10),
 }
 
 
