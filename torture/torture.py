@@ -38,6 +38,17 @@ HEAD = """\
 | part | cases | ended | lost | silent | hung | tracebacks | seconds | commit |
 | --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | --- |
 """
+# Imported at the start: a Ctrl-C in the middle of an import would leave half of it to the next case.
+SLOW = (
+    "jax",
+    "numba",
+    "distributed",
+    "scipy.optimize",
+    "clarabel",
+    "matplotlib.figure",
+    "rich.live",
+)
+SLOW += ("flattest.training.train", "flattest.lab.scenario", "flattest.report.figure")
 Part = Callable[[random.Random, Path, int], Iterator[Outcome]]
 PARTS: dict[str, tuple[Part, int]] = {
     "clocks": (clocks, 50),
@@ -91,7 +102,7 @@ def warm() -> None:
     """Import everything, and start nothing that a fork would not survive (JAX's threads)."""
     for name in commands_there_are():
         load(name)
-    for name in ("jax", "numba", "distributed", "flattest.training.train", "flattest.lab.scenario"):
+    for name in SLOW:
         importlib.import_module(name)
     experiments()
 
