@@ -38,7 +38,7 @@ HEAD = """\
 | part | cases | ended | lost | silent | hung | tracebacks | seconds | commit |
 | --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | --- |
 """
-# Imported at the start: a Ctrl-C in the middle of an import would leave half of it to the next case.
+# Imported first: a Ctrl-C in the middle of an import would leave half of it to the next case.
 SLOW = (
     "jax",
     "numba",
