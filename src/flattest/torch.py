@@ -9,7 +9,9 @@ reduction="sum" if it has them, or any function of outputs and targets that is t
 batch. `data` are a pair of tensors or arrays, a Dataset, or a loader, whose batches may be of
 unequal size: pairs, several inputs and targets, or dicts with targets under "labels". The module is
 called with the inputs (those of a dict by name) and returns a tensor, or an object with `logits`;
-`forward(module, x)` says otherwise. Everything is computed in float64 on a copy;
+`forward(module, x)` says otherwise. Everything is computed in float64 on a copy, with
+dtype="float32" in float32 with sums in float64: about twice as fast, for what needs first
+derivatives only (the trace of a piecewise linear network), and good to six digits or so;
 `rescaled` in a Measurement is a copy too, the module's flattest equivalent, and eigenvectors go by
 the module's names of parameters. A trace that cannot be exact is estimated as a whole.
 """
@@ -31,10 +33,11 @@ except ImportError:
 from flattest.curvature import sharpness
 from flattest.curvature.module_batches import Forward
 from flattest.curvature.modules import module_operator
-from flattest.flatness import measure as flatness
+from flattest.flatness import league as measures, measure as flatness
 
 __all__ = [
     "hutchinson",
+    "league",
     "measure",
     "spectrum",
     "top_eigenvalue",
@@ -52,11 +55,17 @@ def _of_module(
 ) -> Callable[Concatenate[nn.Module, P], R]:
     """The measure of a module, from that of a function and its parameters."""
 
-    def of_module(module: nn.Module, *args: Any, forward: Forward | None = None, **settings: Any):
-        maker = sharpness.Maker(functools.partial(module_operator, module, forward=forward))
-        return measured(maker, None, *args, **settings)
+    def of_module(
+        module: nn.Module,
+        *args: Any,
+        forward: Forward | None = None,
+        dtype: str = "float64",
+        **settings: Any,
+    ):
+        made = functools.partial(module_operator, module, forward=forward, dtype=dtype)
+        return measured(sharpness.Maker(made), None, *args, **settings)
 
-    forward = inspect.signature(of_module).parameters["forward"]
+    own = [inspect.signature(of_module).parameters[name] for name in ("forward", "dtype")]
     functools.update_wrapper(of_module, measured, ("__name__", "__qualname__"))
     of_module.__doc__ = (
         f"`flattest.{measured.__name__}` of a module; help(flattest.torch) says what it takes.\n\n"
@@ -65,12 +74,13 @@ def _of_module(
     given = inspect.signature(measured)
     function, _, *rest = given.parameters.values()
     module = function.replace(name="module", annotation=nn.Module)
-    parameters = [module, *rest, forward]
+    parameters = [module, *rest, *own]
     setattr(of_module, "__signature__", given.replace(parameters=parameters))  # noqa: B010
     return of_module
 
 
 measure = _of_module(flatness.measure)
+league = _of_module(measures.league)
 trace = _of_module(sharpness.trace)
 hutchinson = _of_module(sharpness.hutchinson)
 xtrace = _of_module(sharpness.xtrace)

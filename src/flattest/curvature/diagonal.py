@@ -10,6 +10,7 @@ from flattest.problem.randomness import generator
 MOST_COLUMNS = 4096
 """Operators of more parameters, without a closed form or an exact Gauss–Newton diagonal, get an
 estimated trace."""
+_EXACT = "exact: Gauss–Newton, piecewise linear network"
 
 
 def trace(
@@ -23,6 +24,8 @@ def trace(
     """Tr ∇²L by parameter: in closed form where there is one, else the sum of the diagonal."""
     if (per_layer := op.closed_form()) is not None:
         return Quantity(sum(per_layer.values()), "closed form", per_layer=per_layer)
+    if (per_layer := op.gauss_newton_trace()) is not None:
+        return Quantity(sum(per_layer.values()), _EXACT, per_layer=per_layer)
     return diagonal(op, rtol, most_products, seed, most_columns).trace
 
 
@@ -36,9 +39,7 @@ def diagonal(
     """The Gauss–Newton part's diagonal where that is ∇²L's; else all columns of ∇²L; beyond
     `most_columns` of them that of the residual part is estimated (Hutchinson)."""
     if op.structure.exact:
-        return Diagonal(
-            op.by_name(op.gauss_newton_diagonal()), "exact: Gauss–Newton, piecewise linear network"
-        )
+        return Diagonal(op.by_name(op.gauss_newton_diagonal()), _EXACT)
     because = f"because {op.structure.reason}"
     if op.size <= most_columns:
         return Diagonal(op.by_name(_by_columns(op)), f"exact: all columns of ∇²L, {because}")

@@ -39,16 +39,16 @@ class Batch:
         for start in range(0, len(self), rows):
             yield self.rows(start, start + rows)
 
-    def on(self, device: torch.device) -> "Batch":
-        """In float64 on a device."""
-        return Batch(*tree_map(lambda t: _double(t).to(device), (self.x, self.y)))
+    def on(self, device: torch.device, dtype: torch.dtype = torch.float64) -> "Batch":
+        """On a device, what is floating point in one precision."""
+
+        def moved(t: torch.Tensor) -> torch.Tensor:
+            return t.to(device, dtype) if t.is_floating_point() else t.to(device)
+
+        return Batch(*tree_map(moved, (self.x, self.y)))
 
     def copy(self) -> "Batch":
         return Batch(*tree_map(torch.clone, (self.x, self.y)))
-
-
-def _double(t: torch.Tensor) -> torch.Tensor:
-    return t.double() if t.is_floating_point() else t
 
 
 def batches_of(data: Any) -> list[Batch]:

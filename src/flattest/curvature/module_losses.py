@@ -66,7 +66,7 @@ _FUNCTIONS: dict[Any, type] = {
 }
 
 
-def sample_loss(loss: Any) -> SampleLoss:
+def sample_loss(loss: Any, dtype: torch.dtype = torch.float64) -> SampleLoss:
     """The loss by name (those of flattest and "cross_entropy"), one of PyTorch's, or any function
     of a batch's outputs and targets that is the mean of per-sample losses."""
     if is_named(loss):
@@ -85,7 +85,7 @@ def sample_loss(loss: Any) -> SampleLoss:
             f"{type(loss).__name__}(reduction={loss.reduction!r}) is not a number; use "
             "reduction='mean' or 'sum'."
         )
-    loss = copy.deepcopy(loss).double()
+    loss = copy.deepcopy(loss).to(dtype)
     if isinstance(loss, nn.CrossEntropyLoss | nn.NLLLoss):
         return _by_label(loss)
     return _by_entry(loss) if _is_by_entry(loss) else _of_function(loss)
@@ -232,11 +232,20 @@ def _label_mass(loss: nn.CrossEntropyLoss, f, y) -> torch.Tensor:
 
 
 def _softmax_factor(f: torch.Tensor, mass: torch.Tensor) -> Factor:
-    """m (diag p − p pᵀ) = Σ_c s_c s_cᵀ with s_c = √(m p_c) (e_c − p), m being a label's mass."""
-    p = torch.softmax(f, dim=1)
-    roots = (mass.abs()[:, None] * p).sqrt()
-    across = torch.eye(f.shape[1], dtype=f.dtype, device=f.device) - p[:, :, None]
-    return Factor(across * roots[:, None], mass.sign()[:, None].expand_as(p))
+    """m (diag p − p pᵀ), m being a label's mass, of rank C − 1: its Cholesky factor is known.
+
+    With q_c = Σ_{j>c} p_j, column c < C is √(m p_c / (q_c q_{c−1})) (q_c e_c − Σ_{j>c} p_j e_j)
+    (Tanabe and Sagae 1992). Classes in ascending order of p keep every q_c ≥ p_C ≥ 1/C.
+    """
+    p, order = torch.softmax(f, dim=1).sort(dim=1)
+    tail = p.flip(1).cumsum(1).flip(1)  # q_{c−1}
+    q = tail[:, 1:]
+    roots = (mass.abs()[:, None] * p[:, :-1] / (q * tail[:, :-1])).sqrt()
+    columns = torch.tril(p[:, :, None].expand(-1, -1, f.shape[1] - 1), -1).neg_()
+    columns.diagonal(dim1=1, dim2=2).copy_(q)
+    columns *= roots[:, None]
+    back = order.argsort(1)[:, :, None].expand_as(columns)
+    return Factor(columns.gather(1, back), mass.sign()[:, None].expand_as(q))
 
 
 def _of_function(loss: Callable) -> SampleLoss:

@@ -11,18 +11,23 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
-_DOUBLE = {
-    **dict.fromkeys((torch.float32, torch.float16, torch.bfloat16), torch.float64),
-    **dict.fromkeys((torch.complex64, torch.complex32), torch.complex128),
+_HALVES = (torch.float16, torch.bfloat16)
+# Types that stand for the one that is computed in.
+_RAISED = {
+    torch.float32: {**dict.fromkeys(_HALVES, torch.float32), torch.complex32: torch.complex64},
+    torch.float64: {
+        **dict.fromkeys((torch.float32, *_HALVES), torch.float64),
+        **dict.fromkeys((torch.complex64, torch.complex32), torch.complex128),
+    },
 }
 
 
 @contextmanager
-def exactly() -> Iterator[None]:
-    """Inside, tensors that are made are float64, casts to fewer digits do nothing, attention is
-    computed by products and softmax, and `torch.compile` has no effect."""
+def exactly(dtype: torch.dtype = torch.float64) -> Iterator[None]:
+    """Inside, tensors that are made are of this type, casts to fewer digits do nothing, attention
+    is computed by products and softmax, and `torch.compile` has no effect."""
     digits, fast = torch.get_default_dtype(), torch.backends.mha.get_fastpath_enabled()
-    torch.set_default_dtype(torch.float64)
+    torch.set_default_dtype(dtype)
     torch.backends.mha.set_fastpath_enabled(False)
     try:
         with ExitStack() as stack:
@@ -30,7 +35,7 @@ def exactly() -> Iterator[None]:
             if "torch._dynamo" in sys.modules and hasattr(torch.compiler, "set_stance"):
                 stack.enter_context(torch.compiler.set_stance("force_eager"))
             stack.enter_context(sdpa_kernel(SDPBackend.MATH))
-            stack.enter_context(_Exact())
+            stack.enter_context(_Exact(dtype))
             stack.enter_context(torch.random.fork_rng(devices=[]))
             yield
     finally:
@@ -39,16 +44,22 @@ def exactly() -> Iterator[None]:
 
 
 class _Exact(TorchFunctionMode):
+    def __init__(self, dtype: torch.dtype):
+        super().__init__()
+        self.raised = _RAISED[dtype]
+        to = torch.Tensor.double if dtype == torch.float64 else torch.Tensor.float
+        casts = (torch.Tensor.float, torch.Tensor.half, torch.Tensor.bfloat16)
+        self.replaced = {**REPLACED, **dict.fromkeys(casts, to)}
+
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         if func is not torch.Tensor.view:  # There a type says how to read the same bits.
-            args = tuple(_in_double(a) for a in args)
-            kwargs = {name: _in_double(a) for name, a in kwargs.items()}
-        return REPLACED.get(func, func)(*args, **kwargs)
+            args = tuple(self._raise(a) for a in args)
+            kwargs = {name: self._raise(a) for name, a in kwargs.items()}
+        return self.replaced.get(func, func)(*args, **kwargs)
 
-
-def _in_double(value: Any) -> Any:
-    return _DOUBLE.get(value, value) if isinstance(value, torch.dtype) else value
+    def _raise(self, value: Any) -> Any:
+        return self.raised.get(value, value) if isinstance(value, torch.dtype) else value
 
 
 def _weight_norm(v: torch.Tensor, g: torch.Tensor, dim: int = 0) -> torch.Tensor:
@@ -87,9 +98,6 @@ def _reduced(values: torch.Tensor, reduction: str) -> torch.Tensor:
 
 # Operations that PyTorch cannot differentiate twice, or does so wrongly, by others that it can.
 REPLACED: dict[Callable, Callable] = {
-    torch.Tensor.float: torch.Tensor.double,
-    torch.Tensor.half: torch.Tensor.double,
-    torch.Tensor.bfloat16: torch.Tensor.double,
     torch._weight_norm: _weight_norm,
     F.hardsigmoid: _hardsigmoid,
     F.multi_margin_loss: _multi_margin,

@@ -1,126 +1,180 @@
-"""The diagonal of the Gauss–Newton matrix, layer by layer, exactly and without probes.
+"""The diagonal of the Gauss–Newton matrix and its trace, layer by layer, exactly, without probes.
 
-With S_i S_iᵀ = ∇²_f ℓ_i (columns s_ic, signs σ_ic for losses that curve down somewhere) it is
-(1/n) Σ_i Σ_c σ_ic (J_iᵀ s_ic)². One backward pass for each c gives δ = ∂(s_ic · f)/∂h at the output
-h of every layer; from it and the layer's input z the squared gradients follow, for a linear layer
-in one product (δ²)ᵀ z², for any other from its own derivative, sample by sample. What is used
-outside of such layers gets its gradients from the whole module, sample by sample. On piecewise
-linear networks this is the diagonal of ∇²L itself.
+With S_i S_iᵀ = ∇²_f ℓ_i (columns s_ic, signs σ_ic for losses that curve down somewhere) the
+diagonal is (1/n) Σ_i Σ_c σ_ic (J_iᵀ s_ic)². One backward pass for each c gives δ = ∂(s_ic · f)/∂h
+at the output h of every layer; from it and the layer's input the squares follow (`module_layers`),
+or for the trace the squared lengths alone, which cost less. What is used outside of such layers, or
+in several places, gets its gradients from the whole module, sample by sample. On piecewise linear
+networks this is the diagonal of ∇²L itself.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from typing import Any
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
+from flattest.curvature.module_layers import LAYERS, form_of
 from flattest.curvature.module_losses import Factor
 
-Squares = Iterator[tuple[nn.Parameter, torch.Tensor]]
-# Layers that are a function of one input and of their own parameters, sample by sample.
-_LAYERS = {
-    *(nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d),
-    *(nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d),
-    *(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.PReLU, nn.Embedding),
-}
+Sums = dict[nn.Parameter, torch.Tensor]
 
 
-def add_squares(
-    module: nn.Module,
-    run: Callable[[nn.Module, Any], torch.Tensor],
-    x: Any,
-    y: torch.Tensor,
-    factor: Callable[[torch.Tensor, torch.Tensor], Factor],
-    diagonal: dict[nn.Parameter, torch.Tensor],
-    most_entries: int,
-) -> None:
-    """Adds Σ_i Σ_c σ_ic (J_iᵀ s_ic)² over the samples x to `diagonal`, f being run(module, x).
+class Call(NamedTuple):
+    """One call of a layer: what went in, and where its output stands in the graph."""
 
-    `factor` gives the columns and signs for outputs and targets. At most `most_entries` numbers of
-    a layer's per-sample gradients are held at once.
-    """
-    layers: list[nn.Module] = []
-    inputs: list[torch.Tensor] = []
-    outputs: list[GradientEdge] = []
+    layer: nn.Module
+    z: torch.Tensor
+    output: GradientEdge
+
+
+@contextmanager
+def calls(module: nn.Module, layers: frozenset[nn.Module] | None = None) -> Iterator[list[Call]]:
+    """Notes the calls of these layers, or of all that have trained parameters, inside."""
+    found: list[Call] = []
 
     def keep(layer, args, output):
-        if len(args) != 1 or len(args[0]) != len(y):
-            return
-        layers.append(layer)
         # What follows may work in place: on outputs, whose edge stays what it is now, but not on
         # inputs, which autograd needs for the layer's own gradient (making the operator tried it).
-        inputs.append(args[0].detach())
-        outputs.append(get_gradient_edge(output))
+        if len(args) == 1 and isinstance(args[0], torch.Tensor):
+            found.append(Call(layer, args[0].detach(), get_gradient_edge(output)))
 
-    with ExitStack() as hooks, torch.enable_grad():
-        for layer in module.modules():
-            if type(layer) in _LAYERS and any(p.requires_grad for p in layer.parameters()):
+    chosen = (m for m in module.modules() if type(m) in LAYERS) if layers is None else layers
+    with ExitStack() as hooks:
+        for layer in chosen:
+            if any(p.requires_grad for p in layer.parameters()):
                 hooks.enter_context(layer.register_forward_hook(keep))
-        f = run(module, x)
-    columns, signs = factor(f.detach(), y)
-    for c in range(columns.shape[2]):
-        s = columns[:, :, c].reshape(f.shape)
-        deltas = torch.autograd.grad(f, outputs, s, retain_graph=c + 1 < columns.shape[2])
-        for layer, z, delta in zip(layers, inputs, deltas, strict=True):
-            for parameter, squares in _squares(layer, z, delta, signs[:, c], most_entries):
-                _add(diagonal, parameter, squares)
-    done = {id(p) for layer in layers for p in layer.parameters()}
-    rest = {n: p for n, p in module.named_parameters() if p.requires_grad and id(p) not in done}
-    if rest:
-        _add_rest(module, run, x, columns, signs, rest, diagonal)
+        yield found
 
 
-def _add(diagonal: dict[nn.Parameter, torch.Tensor], parameter, squares) -> None:
-    before = diagonal.get(parameter)
-    diagonal[parameter] = squares if before is None else before + squares
+def sample_by_sample(module: nn.Module, of_one: list[Call]) -> frozenset[nn.Module]:
+    """Of the calls in a run on one sample: the layers that are called once, with the sample along
+    the first axis, and share no parameter. A layer whose first axis is another, which in a batch
+    may be as long by chance, is told apart by this."""
+    times = Counter(call.layer for call in of_one)
+    holders = Counter(p for layer in module.modules() for p in layer.parameters(recurse=False))
+    return frozenset(
+        call.layer
+        for call in of_one
+        if times[call.layer] == 1
+        and call.z.dim() > 1
+        and len(call.z) == 1
+        and all(holders[p] == 1 for p in call.layer.parameters())
+    )
 
 
-def _add_rest(module, run, x, columns, signs, rest, diagonal) -> None:
-    """Of parameters that no known layer holds, from the module itself, one sample after another."""
-    for i in range(len(columns)):
-        one = tree_map(lambda t, i=i: t[i : i + 1], x)
-        with torch.enable_grad():
-            f = run(module, one)
-        for c in range(columns.shape[2]):
-            s = columns[i, :, c].reshape(f.shape)
-            found = torch.autograd.grad(f, [*rest.values()], s, retain_graph=True)
-            for parameter, g in zip(rest.values(), found, strict=True):
-                _add(diagonal, parameter, signs[i, c] * g.square())
+class _Affine(TorchFunctionMode):
+    """Batch norm by its statistics as one product, whose backward pass is one too; its parameters'
+    gradients come from its input (`Scale`)."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func is F.batch_norm:
+            return _batch_norm(*args, **(kwargs or {}))
+        return func(*args, **(kwargs or {}))
 
 
-def _squares(layer: nn.Module, z, delta, sign, most_entries: int) -> Squares:
-    """Σ_i σ_i (∂(δ_i · h_i)/∂W)² for each parameter W of a layer h = layer(z)."""
-    if isinstance(layer, nn.Linear) and z.dim() == 2:
-        squares = delta.square().mul_(sign[:, None])
-        yield layer.weight, squares.T @ z.square()
-        if layer.bias is not None:
-            yield layer.bias, squares.sum(0)
-        return
-    parameters = dict(layer.named_parameters())
-    at_once = max(1, most_entries // sum(p.numel() for p in parameters.values()))
-    chunks = zip(*(t.split(at_once) for t in (z, delta, sign)), strict=True)
-    for rows, deltas, signs in chunks:
-        for name, found in _gradients(layer, rows, deltas).items():
-            yield parameters[name], torch.tensordot(signs, found.square(), 1)
+def _batch_norm(
+    x, mean, var, weight=None, bias=None, training=False, momentum=0.1, eps=1e-5
+) -> torch.Tensor:
+    if training or mean is None:
+        return F.batch_norm(x, mean, var, weight, bias, training, momentum, eps)
+    scale = torch.rsqrt(var + eps)
+    scale = scale if weight is None else scale * weight.detach()
+    shift = -mean * scale if bias is None else bias.detach() - mean * scale
+    shape = (-1, *(1,) * (x.dim() - 2))
+    return x * scale.reshape(shape) + shift.reshape(shape)
 
 
-def _gradients(layer: nn.Module, z, delta) -> dict[str, torch.Tensor]:
-    """∂(δ_i · h_i)/∂W for each sample, by parameter."""
-    zeros = isinstance(layer, nn.Conv2d) and layer.padding_mode == "zeros"
-    if zeros and layer.groups == 1 and not isinstance(layer.padding, str):
-        # A product over positions, which is faster than convolving sample by sample.
-        patches = F.unfold(z, layer.kernel_size, layer.dilation, layer.padding, layer.stride)
-        weight = delta.flatten(2) @ patches.transpose(1, 2)
-        bias = {} if layer.bias is None else {"bias": delta.sum((2, 3))}
-        return bias | {"weight": weight.unflatten(2, layer.weight.shape[1:])}
-    detached = {name: p.detach() for name, p in layer.named_parameters()}
+@dataclass(frozen=True)
+class GaussNewton:
+    """Σ_i Σ_c σ_ic (J_iᵀ s_ic)² of a module, whose `layers` take samples one by one.
 
-    def gradient(z, delta):
-        call = lambda p: torch.func.functional_call(layer, p, (z[None],))[0]  # noqa: E731
-        return torch.func.vjp(call, detached)[1](delta)[0]
+    `run` gives the outputs, `factor` the columns s and signs σ for outputs and targets. At most
+    `most_values` numbers δ of all layers are held at once, or those of one column, and
+    `most_entries` of a layer's gradients, or one sample's.
+    """
 
-    return torch.func.vmap(gradient)(z, delta)
+    module: nn.Module
+    run: Callable[[nn.Module, Any], torch.Tensor]
+    layers: frozenset[nn.Module]
+    factor: Callable[[torch.Tensor, torch.Tensor], Factor]
+    most_values: int
+    most_entries: int
+
+    def add_squares(self, x: Any, y: torch.Tensor, diagonal: Sums) -> None:
+        """Adds the diagonal over the samples x."""
+        run = self._run(x, len(y))
+        for forms, deltas, signs in self._passes(run, y):
+            for form, delta in zip(forms, deltas, strict=True):
+                for parameter, squares in form.squares(delta, signs, self.most_entries):
+                    _add(diagonal, parameter, squares)
+        for sign, gradients in self._rest(run, x, y):
+            for parameter, gradient in gradients:
+                _add(diagonal, parameter, sign * gradient.square())
+
+    def add_norms(self, x: Any, y: torch.Tensor, traces: Sums) -> None:
+        """Adds the trace over the samples x, by parameter."""
+        run = self._run(x, len(y))
+        for forms, deltas, signs in self._passes(run, y):
+            for form, delta in zip(forms, deltas, strict=True):
+                for parameter, norms in form.norms(delta, self.most_entries):
+                    _add(traces, parameter, (norms * signs).sum())
+        for sign, gradients in self._rest(run, x, y):
+            for parameter, gradient in gradients:
+                _add(traces, parameter, sign * gradient.square().sum(dtype=torch.float64))
+
+    def _run(self, x: Any, samples: int) -> "_Run":
+        with calls(self.module, self.layers) as found, torch.enable_grad(), _Affine():
+            f = self.run(self.module, x)
+        return _Run(f, [call for call in found if len(call.z) == samples])
+
+    def _passes(self, run: "_Run", y: torch.Tensor):
+        """Forms of the layers, and for some columns at a time δ at each of them, with signs."""
+        if not run.calls:
+            return
+        columns, signs = self.factor(run.f.detach(), y)
+        forms = [form_of(call.layer, call.z) for call in run.calls]
+        outputs = [call.output for call in run.calls]
+        at_once = max(1, self.most_values // sum(call.z.numel() for call in run.calls))
+        last = columns.shape[2] - 1
+        for start in range(0, last + 1, at_once):
+            passes = [
+                torch.autograd.grad(
+                    run.f, outputs, columns[:, :, c].reshape(run.f.shape), retain_graph=c < last
+                )
+                for c in range(start, min(start + at_once, last + 1))
+            ]
+            yield forms, zip(*passes, strict=True), signs[:, start : start + at_once]
+
+    def _rest(self, run: "_Run", x: Any, y: torch.Tensor):
+        """Gradients of the parameters that none of the layers holds, of one sample and one column
+        at a time, with the sign."""
+        done = {p for call in run.calls for p in call.layer.parameters()}
+        rest = [p for p in self.module.parameters() if p.requires_grad and p not in done]
+        for i in range(len(y) if rest else 0):
+            with torch.enable_grad():
+                f = self.run(self.module, tree_map(lambda t, i=i: t[i : i + 1], x))
+            columns, signs = self.factor(f.detach(), y[i : i + 1])
+            for c in range(columns.shape[2]):
+                s = columns[:, :, c].reshape(f.shape)
+                found = torch.autograd.grad(f, rest, s, retain_graph=True)
+                yield signs[0, c], zip(rest, found, strict=True)
+
+
+class _Run(NamedTuple):
+    """Outputs, with their graph, and the calls of layers that led to them."""
+
+    f: torch.Tensor
+    calls: list[Call]
+
+
+def _add(sums: Sums, parameter: nn.Parameter, value: torch.Tensor) -> None:
+    before = sums.get(parameter)
+    sums[parameter] = value.double() if before is None else before + value

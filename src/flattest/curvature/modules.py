@@ -4,7 +4,8 @@ import copy
 import itertools
 import math
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
@@ -27,14 +28,18 @@ from flattest.curvature.module_batches import (
 )
 from flattest.curvature.module_losses import MOST_OUTPUTS, SampleLoss, count, sample_loss
 from flattest.curvature.module_runs import exactly
-from flattest.curvature.module_squares import add_squares
+from flattest.curvature.module_squares import GaussNewton, Sums, calls, sample_by_sample
 from flattest.curvature.operator import Operator, probe
-from flattest.errors import FlattestError
+from flattest.errors import FlattestError, require_known
 from flattest.rescaling.modules import Seen, structure_of
+from flattest.rescaling.units import Structure
 
+DTYPES = {"float64": torch.float64, "float32": torch.float32}
 _TABLES = (dict, OrderedDict, set)
 # Hooks that only compute a weight from its parts, as PyTorch's older normalizations of weights do.
 _PURE_HOOKS = (WeightNorm, SpectralNorm)
+# Backward passes whose results are held together, where there are as many.
+_STACKED = 16
 # Outputs of all samples that are held at once to look at a user's own loss.
 _MOST_CHECKED = 2**24
 
@@ -50,12 +55,13 @@ class ModuleOperator(Operator):
     forward: Forward = called
     # Whether a sample's outputs depend on its batch, which is then never cut.
     whole: bool = False
-    # Values of all layers that one chunk of samples may hold: 256 MB in float64. Derivatives take a
-    # small multiple of it.
+    # Values of all layers that one chunk of samples may hold, in float64: 256 MB. Derivatives take
+    # a small multiple of it.
     most_values: int = 2**25
     # Per-sample gradients of a layer held at once: 128 MB in float64, or one sample's where that is
     # more.
     most_gradient_entries: int = 2**24
+    dtype: torch.dtype = torch.float64
     parameters: dict[str, nn.Parameter] = field(init=False)
 
     def __post_init__(self):
@@ -71,29 +77,48 @@ class ModuleOperator(Operator):
 
     @cached_property
     def structure(self):
-        first = self.batches[0].rows(0, 1).on(self.device)
-        with exactly():
+        return self._walked[0]
+
+    @cached_property
+    def _walked(self) -> tuple[Structure, frozenset[nn.Module], int]:
+        """The structure, the layers that take samples one by one, and how many values enter them
+        for one sample."""
+        first = self._on_device(self.batches[0].rows(0, 1))
+        with exactly(self.dtype), calls(self.module) as of_one:
             found, seen = structure_of(self.parameters, first.x, self.run)
+        layers = sample_by_sample(self.module, of_one)
+        entering = sum(call.z.numel() for call in of_one)
         reason = ""
         if self.whole:
             reason = "a sample's outputs depend on the rest of its batch"
-        elif found.exact and not self._has_factor(first):
+        elif found.exact and not self._has_factor():
             reason = f"the loss has more than {MOST_OUTPUTS} outputs and no closed form"
         elif seen is not None and not all(s == seen for s in self._seen(found.entries)):
             reason = "it takes another branch for other samples"
             found = replace(found, units=reason)
-        return replace(found, exact=False, reason=reason) if reason else found
+        return (replace(found, exact=False, reason=reason) if reason else found), layers, entering
 
-    def _has_factor(self, first: Batch) -> bool:
-        with exactly(), torch.no_grad():
-            f = self.run(first.x)
-        return f.numel() <= MOST_OUTPUTS or self.loss.closed(f)
+    def _on_device(self, batch: Batch) -> Batch:
+        return batch.on(self.device, self.dtype)
+
+    @cached_property
+    def _first_outputs(self) -> torch.Tensor:
+        """f of the first sample."""
+        with exactly(self.dtype), torch.no_grad():
+            return self.run(self._on_device(self.batches[0].rows(0, 1)).x)
+
+    @property
+    def _outputs(self) -> int:
+        return self._first_outputs.numel()
+
+    def _has_factor(self) -> bool:
+        return self._outputs <= MOST_OUTPUTS or self.loss.closed(self._first_outputs)
 
     @torch.no_grad()
     def _seen(self, entries: int) -> Iterator[list[Any]]:
         """The values that the module's code looks at, chunk by chunk."""
         for batch in self._cut(entries):
-            with exactly(), Seen() as mode:
+            with exactly(self.dtype), Seen() as mode:
                 self.run(batch.x)
             yield mode.seen
 
@@ -101,10 +126,19 @@ class ModuleOperator(Operator):
         return self._cut(self.structure.entries)
 
     def _cut(self, entries: int) -> Iterator[Batch]:
-        rows = self.samples if self.whole else max(1, self.most_values // entries)
+        rows = self.samples if self.whole else max(1, self._most_values // entries)
         for batch in self.batches:
             for part in batch.split(rows):
-                yield part.on(self.device)
+                yield self._on_device(part)
+
+    @property
+    def _most_values(self) -> int:
+        return self.most_values * 8 // self.dtype.itemsize
+
+    def alike(self, rtol: float, atol: float) -> tuple[float, float]:
+        """Tolerances for float64, in the precision that is computed in."""
+        coarser = torch.finfo(self.dtype).eps / torch.finfo(torch.float64).eps
+        return rtol * coarser**0.7, atol * coarser**0.7
 
     @cached_property
     def mass(self) -> float:
@@ -113,7 +147,7 @@ class ModuleOperator(Operator):
             return 1.0
         if mass is count:
             return float(self.samples)
-        with exactly(), torch.no_grad():
+        with exactly(self.dtype), torch.no_grad():
             total = sum(mass(self.run(batch.x), batch.y) for batch in self.chunks())
         if not total > 0:
             raise FlattestError("The loss counts no sample: all labels are ignored or of weight 0.")
@@ -125,15 +159,111 @@ class ModuleOperator(Operator):
             yield self._share(batch)
 
     def _share(self, batch: Batch) -> torch.Tensor:
-        with exactly():
+        with exactly(self.dtype):
             return self.loss.total(self.run(batch.x), batch.y) / self.mass
 
     @torch.no_grad()
     def mean_loss(self):
         return float(sum(self.shares()))
 
+    def point(self):
+        return self._vector(self.parameters.values())
+
+    def _vector(self, parts: Iterable[torch.Tensor]) -> np.ndarray:
+        return torch.cat([part.detach().reshape(-1) for part in parts]).cpu().numpy()
+
+    @contextmanager
+    def _moved_to(self, theta: np.ndarray) -> Iterator[None]:
+        """Inside, the copy's parameters are θ."""
+        before = {name: p.detach().clone() for name, p in self.parameters.items()}
+        try:
+            self._fill(self.by_name(theta))
+            yield
+        finally:
+            self._fill(before)
+
+    @torch.no_grad()
+    def _fill(self, values: Mapping[str, Any]) -> None:
+        for name, p in self.parameters.items():
+            p.copy_(torch.as_tensor(values[name]))
+
+    def loss_at(self, theta):
+        with self._moved_to(theta):
+            return self.mean_loss()
+
+    def gradient_at(self, theta):
+        total = torch.zeros(self.size, dtype=torch.float64, device=self.device)
+        parameters = list(self.parameters.values())
+        with self._moved_to(theta):
+            for share in self.shares():
+                found = torch.autograd.grad(share, parameters)
+                total += torch.cat([g.reshape(-1) for g in found])
+        return total.cpu().numpy()
+
+    @property
+    def parts(self):
+        return not self.whole
+
+    def part(self, rows):
+        found = copy.copy(self)
+        found.batches, start = [], 0
+        for batch in self.batches:
+            inside = torch.as_tensor(rows[(rows >= start) & (rows < start + len(batch))] - start)
+            if len(inside):
+                found.batches.append(Batch(*tree_map(lambda t, i=inside: t[i], (batch.x, batch.y))))
+            start += len(batch)
+        found.samples = len(rows)
+        found.__dict__.pop("mass", None)
+        return found
+
+    def gauss_newton_form(self, v):
+        """Σ_i Σ_c σ_ic (s_ic · J_i v)², J_i v as the derivative of Jᵀu · v in u."""
+        direction = torch.tensor(v, dtype=torch.float64, device=self.device)
+        total = 0.0
+        for batch in self.chunks():
+            with exactly():
+                f = self.run(batch.x)
+                columns, signs = self.loss.factor(f.detach(), batch.y)
+                along = self._along(f, direction).reshape(len(f), -1)
+            along = torch.einsum("noc,no->nc", columns, along)
+            total += float((signs * along.square()).sum())
+        return total / self.mass
+
+    def _along(self, f: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        u = torch.zeros_like(f, requires_grad=True)
+        parts = torch.autograd.grad(f, list(self.parameters.values()), u, create_graph=True)
+        flat = torch.cat([part.reshape(-1) for part in parts])
+        return torch.autograd.grad(flat @ v, u)[0]
+
+    def gauss_newton_sum(self):
+        """Where f is not affine in each weight, from the gradients of one sample after another."""
+        if self.structure.exact:
+            return super().gauss_newton_sum()
+        total = 0.0
+        for batch in self.chunks():
+            for one in batch.split(1):
+                total += self._squared_gradients(one)
+        return total / self.mass
+
+    def _squared_gradients(self, one: Batch) -> float:
+        """Σ_c σ_c ‖Jᵀ s_c‖² of one sample."""
+        parameters, total = list(self.parameters.values()), 0.0
+        with exactly():
+            f = self.run(one.x)
+            columns, signs = self.loss.factor(f.detach(), one.y)
+            for c, sign in enumerate(signs[0].tolist()):
+                s = columns[:, :, c].reshape(f.shape)
+                found = torch.autograd.grad(f, parameters, s, retain_graph=True)
+                total += sign * sum(float(g.square().sum()) for g in found)
+        return total
+
     def matmat(self, rows):
         """By differentiating twice."""
+        if self.dtype != torch.float64:
+            raise FlattestError(
+                "dtype='float32' is for traces that are exact by first derivatives; this needs "
+                "second ones, which are taken in float64."
+            )
         self._second_derivatives  # noqa: B018
         v = torch.tensor(rows, dtype=torch.float64, device=self.device)
         total = torch.zeros_like(v)
@@ -161,7 +291,7 @@ class ModuleOperator(Operator):
         Steps of many sizes, since a gradient jumps at kinks: what counts is the best of them.
         """
         few = self.batches[0] if self.whole else self.batches[0].rows(0, 2)
-        few = few.on(self.device)
+        few = self._on_device(few)
         scale = self._scale()
         z = probe(self.size)
         u, v = (scale * torch.tensor(p, device=self.device) for p in (z, _other(z)))
@@ -223,31 +353,69 @@ class ModuleOperator(Operator):
     def gauss_newton_diagonal(self):
         if not self.structure.exact:
             return np.zeros(self.size)
-        total: dict[nn.Parameter, torch.Tensor] = {}
-        run = partial(outputs_of, self.forward)
-        for batch in self.chunks():
-            with exactly():
-                add_squares(
-                    self.module,
-                    run,
-                    batch.x,
-                    batch.y,
-                    self.loss.factor,
-                    total,
-                    self.most_gradient_entries,
-                )
-        parts = [total[p].reshape(-1).cpu().numpy() for p in self.parameters.values()]
+        found = self._sums(GaussNewton.add_squares)
+        zeros = {p: torch.zeros_like(p) for p in self.parameters.values() if p not in found}
+        found = zeros | found
+        parts = [found[p].reshape(-1).cpu().numpy() for p in self.parameters.values()]
         return np.concatenate(parts) / self.mass
+
+    @torch.no_grad()
+    def gauss_newton_trace(self):
+        if not self.structure.exact:
+            return None
+        found = self._sums(GaussNewton.add_norms)
+        return {n: float(found.get(p, 0.0)) / self.mass for n, p in self.parameters.items()}
+
+    def _sums(self, add: Callable[[GaussNewton, Any, torch.Tensor, Sums], None]) -> Sums:
+        """What `add` sums over all samples, in float64."""
+        total: Sums = {}
+        run = partial(outputs_of, self.forward)
+        structure, layers, entering = self._walked
+        most = self._most_values, self.most_gradient_entries
+        squares = GaussNewton(self.module, run, layers, self.loss.factor, *most)
+        columns = min(self._outputs, _STACKED)
+        for batch in self._cut(max(structure.entries, entering * columns)):
+            with exactly(self.dtype):
+                add(squares, self._laid_out(batch.x), batch.y, total)
+        return total
+
+    def _laid_out(self, x: Any) -> Any:
+        """Images with channels last, where that runs (and faster): in float32."""
+        if not self._channels_last:
+            return x
+        return tree_map(_with_channels_last, x)
+
+    @cached_property
+    def _channels_last(self) -> bool:
+        """Whether the module runs on images with channels last, to the same outputs: only the order
+        in memory is another, which a view may not bear. The weights are laid out so too."""
+        convolves = any(isinstance(m, nn.Conv2d) for m in self.module.modules())
+        if self.dtype != torch.float32 or self.device.type != "cpu" or not convolves:
+            return False
+        x = self._on_device(self.batches[0].rows(0, 1)).x
+        with exactly(self.dtype):
+            f = self.run(x)
+            try:
+                same = torch.allclose(self.run(tree_map(_with_channels_last, x)), f, 1e-4, 1e-5)
+            except RuntimeError:
+                return False
+        if same:
+            self.module.to(memory_format=torch.channels_last)
+        return same
 
     @torch.no_grad()
     def outputs(self, factors=None):
         module = self.module if factors is None else _scaled(self.module, factors)
-        with exactly():
+        with exactly(self.dtype):
             found = [self.run(batch.x, module).cpu().numpy() for batch in self.chunks()]
         return np.concatenate(found)
 
     def rescaled(self, factors):
         return _scaled(self.given, factors)
+
+
+def _with_channels_last(t: torch.Tensor) -> torch.Tensor:
+    return t.contiguous(memory_format=torch.channels_last) if t.dim() == 4 else t
 
 
 def _other(z: np.ndarray) -> np.ndarray:
@@ -268,7 +436,11 @@ def _scaled(module: nn.Module, factors: Any) -> nn.Module:
 
 
 def module_operator(
-    module: nn.Module, data: Any, loss: Any, forward: Forward | None = None
+    module: nn.Module,
+    data: Any,
+    loss: Any,
+    forward: Forward | None = None,
+    dtype: str = "float64",
 ) -> ModuleOperator:
     """Checks all that is given; raises a sentence where it cannot be measured.
 
@@ -276,29 +448,36 @@ def module_operator(
     """
     module = getattr(module, "_orig_mod", module)  # Of one that torch.compile made.
     _check_module(module)
-    work = attempt("The module cannot be copied", _copy, module)
+    digits = DTYPES[require_known("dtype", dtype, DTYPES)]
+    work = attempt("The module cannot be copied", _copy, module, digits)
     for layer in work.modules():
         if getattr(layer, "inplace", False):
             setattr(layer, "inplace", False)  # noqa: B010
     found = ModuleOperator(
-        module, work, batches_of(data), sample_loss(loss), forward or called, _by_batch(work)
+        module,
+        work,
+        batches_of(data),
+        sample_loss(loss, digits),
+        forward or called,
+        _by_batch(work),
+        dtype=digits,
     )
-    with exactly():
+    with exactly(digits):
         _check_forward(found)
         _check_all_losses(found)
     return found
 
 
-def _copy(module: nn.Module) -> nn.Module:
-    """A deep copy in float64."""
+def _copy(module: nn.Module, dtype: torch.dtype) -> nn.Module:
+    """A deep copy in this precision."""
     memo: dict[int, Any] = {}
     for layer in module.modules():
         memo.update(_empty_tables(layer))
     for p in module.parameters():
         if type(p) is nn.Parameter:
-            memo[id(p)] = nn.Parameter(p.detach().to(torch.float64, copy=True), p.requires_grad)
+            memo[id(p)] = nn.Parameter(p.detach().to(dtype, copy=True), p.requires_grad)
     work = copy.deepcopy(module, memo)
-    return work if _in_float64(work) else work.double()
+    return work if _is_all(work, dtype) else work.to(dtype)
 
 
 def _empty_tables(layer: nn.Module) -> dict[int, Any]:
@@ -307,9 +486,9 @@ def _empty_tables(layer: nn.Module) -> dict[int, Any]:
     return {id(t): type(t)() for t in vars(layer).values() if type(t) in _TABLES and not t}
 
 
-def _in_float64(module: nn.Module) -> bool:
+def _is_all(module: nn.Module, dtype: torch.dtype) -> bool:
     tensors = itertools.chain(module.parameters(), module.buffers())
-    return all(t.dtype == torch.float64 or not t.is_floating_point() for t in tensors)
+    return all(t.dtype == dtype or not t.is_floating_point() for t in tensors)
 
 
 def _check_module(module: Any) -> None:
@@ -353,20 +532,20 @@ def _by_batch(module: nn.Module) -> bool:
 
 
 def _check_forward(found: ModuleOperator) -> None:
-    """One pass over the first batch: deterministic, sample by sample, finite, all weights used."""
-    few = found.batches[0] if found.whole else found.batches[0].rows(0, 8)
-    few = few.on(found.device)
+    """On three samples: deterministic, sample by sample, finite, all weights used."""
+    few = found.batches[0] if found.whole else found.batches[0].rows(0, 3)
+    few = found._on_device(few)
     given = few.copy()
     f = _attempted(found, given.x)
     if not all(map(torch.equal, *(tree_leaves(b.x) for b in (given, few)))):
         raise FlattestError("The module changes its inputs in place; let it work on a copy.")
     again = _attempted(found, few.copy().x)
-    if finite(f) and not torch.allclose(f, again, rtol=1e-10, atol=1e-12):
+    if finite(f) and not torch.allclose(f, again, *found.alike(1e-10, 1e-12)):
         raise FlattestError(
             "The module gives other outputs each time for the same inputs; make it deterministic."
         )
     alone = f[:1] if found.whole else _attempted(found, few.rows(0, 1).copy().x)
-    same = alone.shape == f[:1].shape and torch.allclose(f[:1], alone, rtol=1e-8, atol=1e-10)
+    same = alone.shape == f[:1].shape and torch.allclose(f[:1], alone, *found.alike(1e-8, 1e-10))
     check_outputs("module", finite(f), same)
     _check_used(_check_loss(found.loss, f, few.y), found.parameters)
 
@@ -398,7 +577,7 @@ def _check_all_losses(found: ModuleOperator) -> None:
     if found.loss.known or found.whole:
         return
     with torch.no_grad():
-        first = found.run(found.batches[0].rows(0, 1).on(found.device).x)
+        first = found.run(found._on_device(found.batches[0].rows(0, 1)).x)
         every = -(-found.samples * first.numel() // _MOST_CHECKED)
         parts = [(found.run(part.x), part.y) for part in _every(found, every)]
         f, y = (torch.cat(column) for column in zip(*parts, strict=True))
