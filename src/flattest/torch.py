@@ -36,6 +36,7 @@ from flattest.curvature.modules import module_operator
 from flattest.flatness import measure as flatness
 
 __all__ = [
+    "gauss_newton_trace",
     "hutchinson",
     "measure",
     "spectrum",
@@ -80,6 +81,7 @@ def _of_module(
 
 measure = _of_module(flatness.measure)
 trace = _of_module(sharpness.trace)
+gauss_newton_trace = _of_module(sharpness.gauss_newton_trace)
 hutchinson = _of_module(sharpness.hutchinson)
 xtrace = _of_module(sharpness.xtrace)
 top_eigenvalue = _of_module(sharpness.top_eigenvalue)
