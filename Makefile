@@ -52,6 +52,7 @@ torture: $(VENV)/test
 
 docs: $(VENV)/flattest
 	$(BIN)/flattest verify --write docs/claims.md
+	$(BIN)/python docs/tables.py
 
 # The table of networks that are measured, with the extra 'peers'.
 networks: $(VENV)/flattest

@@ -18,13 +18,15 @@ NEEDS_TORCH = "import torch\n"
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
+def marks(path, block):
+    """The tutorial trains: `make test-more` runs it."""
+    slow = [pytest.mark.slow] if path.name == "tutorial.md" else []
+    return [pytest.mark.peer, *slow] if NEEDS_TORCH in block else slow
+
+
 def snippets():
     return [
-        pytest.param(
-            block,
-            id=f"{path.name}-{number}",
-            marks=[pytest.mark.peer] if NEEDS_TORCH in block else [],
-        )
+        pytest.param(block, id=f"{path.name}-{number}", marks=marks(path, block))
         for path in DOCUMENTS
         for number, block in enumerate(PYTHON_BLOCK.findall(path.read_text()))
     ]

@@ -67,6 +67,13 @@ from flattest.flatness.interpolators import (
     flattest_interpolator as flattest_interpolator,
     flattest_interpolators as flattest_interpolators,
 )
+from flattest.flatness.league import (
+    MEASURES as MEASURES,
+    League as League,
+    LeagueSettings as LeagueSettings,
+    Measure as Measure,
+    league as league,
+)
 from flattest.flatness.measure import (
     measure as measure,
 )

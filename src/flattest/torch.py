@@ -33,11 +33,12 @@ except ImportError:
 from flattest.curvature import sharpness
 from flattest.curvature.module_batches import Forward
 from flattest.curvature.modules import module_operator
-from flattest.flatness import measure as flatness
+from flattest.flatness import league as measures, measure as flatness
 
 __all__ = [
     "gauss_newton_trace",
     "hutchinson",
+    "league",
     "measure",
     "spectrum",
     "top_eigenvalue",
@@ -80,6 +81,7 @@ def _of_module(
 
 
 measure = _of_module(flatness.measure)
+league = _of_module(measures.league)
 trace = _of_module(sharpness.trace)
 gauss_newton_trace = _of_module(sharpness.gauss_newton_trace)
 hutchinson = _of_module(sharpness.hutchinson)

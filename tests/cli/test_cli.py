@@ -261,6 +261,7 @@ def test_status_shows_sharpness_and_test_error(capsys, panels):
     assert (run["sharpness"], run["test_error"]) == (22.125, None)
 
 
+@pytest.mark.slow
 def test_a_finished_command_names_the_next_one(capsys, panels):
     for arguments, then in (
         (("run", "fig1a", "--workers", "1"), "Next: `flattest report` shows it on a page"),

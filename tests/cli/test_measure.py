@@ -39,6 +39,7 @@ def measure_json(capsys, *arguments):
     return json.loads(out)
 
 
+@pytest.mark.slow
 def test_a_jax_network_is_measured_and_its_flattest_equivalent_written(capsys, files):
     arguments = ("--model", "net.py:build", "--data", "data.npz")
     first = measure_json(capsys, "net.safetensors", *arguments, "--out", "flat.safetensors")

@@ -39,6 +39,7 @@ def user_case():
     return data, params, np.asarray(reference.jax.jit(reference.jax.hessian(value))(vector))
 
 
+@pytest.mark.slow
 def test_a_users_model_is_measured_exactly_while_it_is_small():
     data, params, dense = user_case()
     trace = ft.trace(USER, params, data)

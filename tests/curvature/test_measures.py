@@ -165,16 +165,17 @@ def test_every_measure_is_public():
 def test_modules_have_every_measure_with_its_settings_and_defaults():
     pytest.importorskip("torch", exc_type=ImportError)
     found = measures(ft.torch)
-    assert set(found) == {*NAMES, "measure"} == set(ft.torch.__all__)
+    assert set(found) == {*NAMES, "measure", "league"} == set(ft.torch.__all__)
     for name, of_module in found.items():
         _, _, *given = inspect.signature(getattr(ft, name)).parameters.values()
-        module, *others, forward = inspect.signature(of_module).parameters.values()
-        assert (module.name, forward.name) == ("module", "forward")
+        module, *others, forward, dtype = inspect.signature(of_module).parameters.values()
+        assert (module.name, forward.name, dtype.name) == ("module", "forward", "dtype")
         assert others == given
         assert inspect.getdoc(getattr(ft, name)).splitlines()[0] in of_module.__doc__
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.slow
 def test_a_model_on_a_dataset_and_a_function_on_a_pair_have_the_same_measures(name):
     model, data = cases.model("bias", "softplus"), cases.data()
     params, more = cases.params(model, data), (2,) if name == "top_eigenvalues" else ()

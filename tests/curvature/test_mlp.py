@@ -144,6 +144,7 @@ def test_the_order_of_the_parameters_names_does_not_matter(architecture):
     assert np.array_equal(top.values, same.values)
 
 
+@pytest.mark.slow
 def test_a_registered_activation_has_a_closed_form_too():
     ft.register_activation("test_gelu", lambda t: t * 0.5 * (1 + jnp.tanh(t)))
     model, data = ft.MLP(width=4, depth=3, activation="test_gelu"), cases.data()

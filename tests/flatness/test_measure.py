@@ -20,7 +20,9 @@ from support.functions import NETWORKS, case, dense_hessian, measured, smooth, w
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=[pytest.mark.slow] if name == "convolutional" else [])
+        pytest.param(
+            name, marks=[pytest.mark.slow] if name in ("convolutional", "residual") else []
+        )
         for name in NETWORKS
     ],
 )
@@ -123,6 +125,7 @@ def test_targets_of_0_are_interpolated_by_outputs_of_exactly_0():
     assert ft.measure(model, dead | {"b_out": np.array(1e-12)}, data).bound is None
 
 
+@pytest.mark.slow
 def test_a_large_function_off_the_exact_route_is_estimated_with_its_error():
     W, a = weights((4, 4), (4,))
     data = np.random.default_rng(4).normal(size=(5, 4)), np.zeros(5)
@@ -142,6 +145,7 @@ def test_batches_count_by_their_samples_and_chunks_change_nothing():
     assert trace(split).value == pytest.approx(whole.trace, rel=1e-12)
 
 
+@pytest.mark.slow
 def test_a_loss_of_ones_own_is_taken_sample_by_sample():
     function, params, (x, y), _ = case("residual")
     own = ft.measure(function, params, (x, y), lambda f, t: jnp.sum((f - t) ** 2))

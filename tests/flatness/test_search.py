@@ -20,6 +20,7 @@ def no_bias(xor):
     return model, bad, search_flattest(model, xor, bad, steps=250)
 
 
+@pytest.mark.slow
 def test_a_bad_interpolator_interpolates_and_generalizes_badly(xor, no_bias):
     model, bad, result = no_bias
     np.testing.assert_allclose(ft.predict(model, bad, xor.x, xor.x), xor.y, atol=1e-10)
@@ -46,6 +47,7 @@ def test_no_search_ends_below_the_proven_bound(no_bias):
     assert result.end.sharpness >= 4 * np.sqrt(D) * (1 - 1e-9)
 
 
+@pytest.mark.slow
 def test_sim_bn_under_condition_1_ends_at_8_and_generalizes():
     data = ft.complete_xor(n=N, d=D, seed=3)
     model = ft.MLP(WIDTH, bias=True, norm="sim_bn")
@@ -69,6 +71,7 @@ def test_a_sim_bn_neuron_without_statistics_is_switched_off():
     np.testing.assert_allclose(ft.predict(model, found, data.x, data.x), data.y, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_a_memorizer_with_bias_is_already_flattest_and_the_search_stays(xor):
     # Theorem 4.1 for the hypercube: w_i = x_i/√d separates x_i from the other corners.
     r, gap = np.sqrt(np.sqrt(D + 1)), 1 / np.sqrt(D)
@@ -105,6 +108,7 @@ def test_repeated_inputs_are_one_constraint_and_count_in_the_sharpness(xor):
         search_flattest(model, torn, 0)
 
 
+@pytest.mark.slow
 def test_a_network_too_narrow_to_interpolate_is_refused(xor):
     with pytest.raises(ft.FlattestError, match="wider network"):
         search_flattest(ft.MLP(1), xor, 0)
@@ -114,6 +118,7 @@ def test_a_network_too_narrow_to_interpolate_is_refused(xor):
         bad_interpolator(ft.MLP(WIDTH), ft.Dataset(xor.x, xor.y), wrong=10)
 
 
+@pytest.mark.slow
 def test_a_bad_interpolator_is_sought_from_several_starts(monkeypatch):
     model, data = ft.MLP(30, bias=True), ft.xor(n=10, d=6, seed=0)
     retract, starts = search._retract, []

@@ -58,6 +58,7 @@ def key(asked):
     return run_key(asked.training(asked.algorithm), 0)
 
 
+@pytest.mark.slow
 def test_a_users_own_law_model_and_step_are_judged(tmp_path):
     found = ft.judge(setup(), tmp_path / "store")
     assert found.algorithm_generalizes.holds is True
@@ -180,6 +181,7 @@ def test_a_loss_may_be_given_by_its_name():
     assert setup(loss="half_mse").loss == ft.HalfMSE()
 
 
+@pytest.mark.slow
 def test_a_sweep_is_read_as_a_table(tmp_path):
     found = ft.sweep(setup(), "n=4,8", "epochs=2,20", seeds=1, store=tmp_path / "store")
     assert "test error over n (across) and epochs (up)" in repr(found)

@@ -193,6 +193,7 @@ def test_a_spike_network_is_known_with_sim_bn_where_the_data_are_complete():
     assert known_bad_flattest(ft.MLP(5, bias=True, norm="sim_bn"), complete, ft.MSE()) is None
 
 
+@pytest.mark.slow
 def test_asking_a_small_setup_runs_it_and_finds_scenario_three(tmp_path):
     setup = Setup(
         name="small",

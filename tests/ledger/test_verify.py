@@ -140,11 +140,13 @@ def test_a_papers_folder_is_that_of_its_package():
     assert (paper.folder / "experiments.py").is_file()
 
 
+@pytest.mark.slow
 def test_processes_find_what_one_process_finds():
     entries = [get("wen2023/lemma-a.15"), get("wen2023/lemma-a.26")]
     assert list(verify(entries, workers=2)) == [check(entry) for entry in entries]
 
 
+@pytest.mark.slow
 def test_whoever_stops_listening_leaves_no_process_at_work():
     """The second entry takes a minute."""
     entries = [get("wen2023/lemma-a.15"), get("wen2023/theorem-3.1")]

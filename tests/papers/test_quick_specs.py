@@ -8,15 +8,18 @@ from flattest.runs.store import Store
 
 # Table 1's runs are those of `make`, which takes minutes; its logic is tested in lab/test_scenario.
 # Slow, and run by `make test-more`: what takes over three seconds and is like another panel here.
-WEN2023 = ("2", "4b", "5", "6b", "7", "8b", "9b", "10", "11a")
+WEN2023 = ("2", "4b", "5", "6b", "7", "8b", "9b", "10", "11")
 SLOW = (
     *(
         "sensitivity/",
         "question2/",
         "wen2023/printed",
+        "wen2023/early-fig4b",
+        "wen2023/early-fig9b",
         *(f"wen2023/fig{panel}" for panel in WEN2023),
     ),
-    *("spike/", "question1/small", "question1/ranges"),
+    *("spike/", "league/", "question1/small", "question1/ranges", "question1/sam"),
+    "question1/digits",
     *("vardhan2026/scaling-relu", "vardhan2026/scaling-leaky-relu", "mulayoff2021/init-magnitudes"),
     *("vardhan2026/learned-relu", "vardhan2026/fig2-relu-s", "vardhan2026/fig2-leaky-relu-s"),
 )

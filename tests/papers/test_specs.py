@@ -14,8 +14,11 @@ SPECS = [
     SOURCE / "lab" / "challenge.py",
     SOURCE / "experiments" / "registry.py",
     *(p.folder / "experiments.py" for p in papers().values()),
+    SOURCE / "studies" / "question1" / "diagram.py",
+    SOURCE / "studies" / "question1" / "digits.py",
     SOURCE / "studies" / "question1" / "faces.py",
     SOURCE / "studies" / "question1" / "small.py",
+    SOURCE / "studies" / "question1" / "width.py",
     *(SOURCE / "studies" / "question2" / f"{name}.py" for name in ("decides", "limits", "ways")),
 ]
 LIGHT = (

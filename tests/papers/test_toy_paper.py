@@ -175,6 +175,7 @@ def test_the_page_draws_its_picture(toy, tmp_path):
         browser.close()
 
 
+@pytest.mark.slow
 def test_other_processes_find_it_and_its_committed_results_count(toy):
     run, summarized, verified = toy(
         "run toy2030/* --full --workers 2",

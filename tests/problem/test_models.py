@@ -77,6 +77,7 @@ def test_sim_bn_uses_the_training_set_whatever_it_is_applied_to():
         model.apply(theta, data.x)
 
 
+@pytest.mark.slow
 def test_gradients_flow_through_sim_bns_statistics():
     """f does not depend on the scale of a neuron's weights, so ∂f/∂w_j is orthogonal to w_j."""
     model, data = ft.MLP(width=5, bias=True, norm="sim_bn"), cases.data()

@@ -10,10 +10,12 @@ from flattest.curvature.functions import function_operator
 from flattest.rescaling import jaxpr
 from support.functions import NETWORKS, case, dense_hessian, measured, smooth, weights
 
+LONG = ("convolutional", "normalized", "softmax", "tied")
+
 
 def with_long_ones_slow(name):
     """Those that take seconds are run by `make test-more`."""
-    marks = [pytest.mark.slow] if name in ("convolutional", "normalized") else []
+    marks = [pytest.mark.slow] if name in LONG else []
     return pytest.param(name, marks=marks)
 
 
@@ -104,6 +106,7 @@ def skipping_case():
     return {"W": W, "a": a}, x, y
 
 
+@pytest.mark.slow
 def test_a_first_sample_of_zeros_invents_no_rescaling():
     params, x, y = skipping_case()
     first = ft.measure(skipping, params, (x, y))
@@ -131,6 +134,7 @@ def test_outputs_that_cancel_to_0_have_a_least_trace_all_the_same():
     assert found.least < found.trace
 
 
+@pytest.mark.slow
 def test_gates_without_common_weights_are_still_exact():
     def gated(p, x):
         return (x @ p["V"]) * jax.nn.relu(x @ p["W"]) @ p["a"]

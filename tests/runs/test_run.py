@@ -277,6 +277,7 @@ def test_a_result_does_not_depend_on_the_number_of_cores(store):
     assert len(assessment.runs[0].series()["threads"]) > 0
 
 
+@pytest.mark.slow
 def test_workers_share_out_the_cores(store, monkeypatch):
     monkeypatch.setenv("FLATTEST_CORES", "5")
     e = experiment_of("t/threads", Threads(), 2, AtMost(series="threads", value=1, at="max"))
@@ -400,6 +401,7 @@ def test_a_killed_runner_resumes_where_it_was(tmp_path):
     assert_each_step_was_taken_once_with_the_same_result(tmp_path, walk(tmp_path, dies=10))
 
 
+@pytest.mark.slow
 def test_a_killed_worker_loses_nothing(tmp_path, store):
     e = walk(tmp_path, dies=10)
     run_experiments([e], "quick", store, workers=2)

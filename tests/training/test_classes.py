@@ -41,6 +41,7 @@ def test_steps_on_classes_are_those_one_would_write():
     assert run["test_error"][-1] == expected
 
 
+@pytest.mark.slow
 def test_the_logged_sharpness_of_classes_is_that_of_the_dense_hessian():
     run = ft.train(NET, CLASSES, ft.gd(0.1, epochs=1), loss="cross_entropy", dtype="float64")
     params = {name: jnp.asarray(p) for name, p in run.params.items()}

@@ -3,7 +3,8 @@
 Prints the least Tr ∇²L over all interpolators, the lower bound that a dual proves, their gap,
 whether the least is attained by a differentiable network, and the network's own trace and width.
 The exit code is 0 when the gap is at most 1e-8, else 1. All activation patterns of the data are
-enumerated, so the data must be few: 10 points in 4 dimensions take a second.
+enumerated where they are few: 10 points in 4 dimensions take a second. Of more, up to 60 points,
+some are generated, and the bound is what branch and bound proves.
 
 Examples:
 

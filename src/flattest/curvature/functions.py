@@ -1,5 +1,6 @@
 """∇²L of a JAX function of parameters and inputs with any number of outputs, by autodiff."""
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -32,6 +33,7 @@ class _Compiled(NamedTuple):
 
     outputs: Callable
     mean_loss: Callable
+    gradient: Callable
     squares: Callable
     factors: Callable
     products: Callable
@@ -84,6 +86,28 @@ class FunctionOperator(Operator):
 
     def mean_loss(self):
         return float(self.compiled.mean_loss(*self.at))
+
+    def point(self):
+        return np.concatenate([np.ravel(leaf) for leaf in self.leaves.values()])
+
+    def loss_at(self, theta):
+        return float(self.compiled.mean_loss(*self._at(theta)))
+
+    def gradient_at(self, theta):
+        found = self.compiled.gradient(*self._at(theta))
+        return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(found)])
+
+    def _at(self, theta: np.ndarray) -> tuple:
+        return self._params(self.by_name(theta)), *self.at[1:]
+
+    def part(self, rows):
+        """What is normalized over the training set keeps the statistics of all of it."""
+        found = copy.copy(self)
+        found.x, found.y, found.samples = self.x[rows], self.y[rows], len(rows)
+        found.at = *self.at[:2], found.x, found.y
+        for known in ("f", "_rows"):
+            found.__dict__.pop(known, None)
+        return found
 
     def outputs(self, factors=None):
         if factors is None:
@@ -189,7 +213,8 @@ def _compile(apply: Callable, loss: Callable) -> _Compiled:
     def value(*at):
         return mean_loss(outputs(*at), at[-1])
 
-    functions = (outputs, value, squares, factors, products, residual_products)
+    gradient = jax.grad(value)
+    functions = (outputs, value, gradient, squares, factors, products, residual_products)
     return _Compiled(*(jax.jit(function) for function in functions))
 
 

@@ -49,10 +49,11 @@ class NetworkHessian(Operator):
         data: Dataset,
         loss: Loss,
         rows: slice = slice(None),
+        share: np.ndarray | None = None,
     ):
-        """`theta` in blocks."""
+        """`theta` in blocks; `share` is what each sample counts in L, 1/n unless it is given."""
         self.model, self.theta, self.data, self.loss = model, theta, data, loss
-        self.inputs, self.y = data.x[rows], data.y[rows]
+        self.inputs, self.y, self.share = data.x[rows], data.y[rows], share
         self.ones = np.ones((len(self.y), 1))
         self.last = self.theta[f"W{model.depth}"]
         self.offset = self.theta.get("b_out", 0.0)
@@ -71,11 +72,13 @@ class NetworkHessian(Operator):
 
     @cached_property
     def u(self) -> np.ndarray:
-        return self.loss.slope(self.f, self.y) / self.data.n
+        slope = self.loss.slope(self.f, self.y)
+        return slope / self.data.n if self.share is None else slope * self.share
 
     @cached_property
     def w(self) -> np.ndarray:
-        return self.loss.curvature(self.f, self.y) / self.data.n
+        curvature = self.loss.curvature(self.f, self.y)
+        return curvature / self.data.n if self.share is None else curvature * self.share
 
     @property
     def first_layer_inputs(self) -> dict[str, np.ndarray]:
@@ -159,7 +162,29 @@ class NetworkHessian(Operator):
         return self.model.apply(params, x, self.data.x)
 
     def mean_loss(self):
-        return float(np.mean(self.loss.value(self.f, self.y)))
+        values = np.asarray(self.loss.value(self.f, self.y))
+        return float(np.mean(values) if self.share is None else values @ self.share)
+
+    def point(self):
+        return np.concatenate([block.ravel() for block in self.theta.values()])
+
+    def _at(self, theta: np.ndarray) -> "NetworkHessian":
+        blocks = self.blocks(theta)
+        return type(self)(self.model, blocks, self.data, self.loss, share=self.share)
+
+    def loss_at(self, theta):
+        return self._at(theta).mean_loss()
+
+    def gradient_at(self, theta):
+        there = self._at(theta)
+        return there.vjp(there.u)
+
+    def part(self, rows):
+        """All points stay, for the statistics of normalizations; those outside count 0."""
+        share = np.bincount(rows, minlength=self.data.n) / len(rows)
+        found = type(self)(self.model, self.theta, self.data, self.loss, share=share)
+        found.samples = len(rows)
+        return found
 
     def outputs(self, factors=None):
         return np.asarray(self._apply(self.rescaled(factors or {}), self.data.x))

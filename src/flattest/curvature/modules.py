@@ -4,7 +4,8 @@ import copy
 import itertools
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
@@ -164,6 +165,97 @@ class ModuleOperator(Operator):
     @torch.no_grad()
     def mean_loss(self):
         return float(sum(self.shares()))
+
+    def point(self):
+        return self._vector(self.parameters.values())
+
+    def _vector(self, parts: Iterable[torch.Tensor]) -> np.ndarray:
+        return torch.cat([part.detach().reshape(-1) for part in parts]).cpu().numpy()
+
+    @contextmanager
+    def _moved_to(self, theta: np.ndarray) -> Iterator[None]:
+        """Inside, the copy's parameters are θ."""
+        before = {name: p.detach().clone() for name, p in self.parameters.items()}
+        try:
+            self._fill(self.by_name(theta))
+            yield
+        finally:
+            self._fill(before)
+
+    @torch.no_grad()
+    def _fill(self, values: Mapping[str, Any]) -> None:
+        for name, p in self.parameters.items():
+            p.copy_(torch.as_tensor(values[name]))
+
+    def loss_at(self, theta):
+        with self._moved_to(theta):
+            return self.mean_loss()
+
+    def gradient_at(self, theta):
+        total = torch.zeros(self.size, dtype=torch.float64, device=self.device)
+        parameters = list(self.parameters.values())
+        with self._moved_to(theta):
+            for share in self.shares():
+                found = torch.autograd.grad(share, parameters)
+                total += torch.cat([g.reshape(-1) for g in found])
+        return total.cpu().numpy()
+
+    @property
+    def parts(self):
+        return not self.whole
+
+    def part(self, rows):
+        found = copy.copy(self)
+        found.batches, start = [], 0
+        for batch in self.batches:
+            inside = torch.as_tensor(rows[(rows >= start) & (rows < start + len(batch))] - start)
+            if len(inside):
+                found.batches.append(Batch(*tree_map(lambda t, i=inside: t[i], (batch.x, batch.y))))
+            start += len(batch)
+        found.samples = len(rows)
+        found.__dict__.pop("mass", None)
+        return found
+
+    def gauss_newton_form(self, v):
+        """Σ_i Σ_c σ_ic (s_ic · J_i v)², J_i v as the derivative of Jᵀu · v in u."""
+        direction = torch.tensor(v, dtype=torch.float64, device=self.device)
+        total = 0.0
+        for batch in self.chunks():
+            with exactly():
+                f = self.run(batch.x)
+                columns, signs = self.loss.factor(f.detach(), batch.y)
+                along = self._along(f, direction).reshape(len(f), -1)
+            along = torch.einsum("noc,no->nc", columns, along)
+            total += float((signs * along.square()).sum())
+        return total / self.mass
+
+    def _along(self, f: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        u = torch.zeros_like(f, requires_grad=True)
+        parts = torch.autograd.grad(f, list(self.parameters.values()), u, create_graph=True)
+        flat = torch.cat([part.reshape(-1) for part in parts])
+        return torch.autograd.grad(flat @ v, u)[0]
+
+    def gauss_newton_sum(self):
+        """Where f is not affine in each weight, from the gradients of one sample after another."""
+        if self.structure.exact:
+            return super().gauss_newton_sum()
+        total = 0.0
+        for batch in self.chunks():
+            for one in batch.split(1):
+                total += self._squared_gradients(one)
+        return total / self.mass
+
+    def _squared_gradients(self, one: Batch) -> float:
+        """Σ_c σ_c ‖Jᵀ s_c‖² of one sample."""
+        parameters, total = list(self.parameters.values()), 0.0
+        with exactly():
+            f = self.run(one.x)
+            columns, signs = self.loss.factor(f.detach(), one.y)
+            for c, sign in enumerate(signs[0].tolist()):
+                s = columns[:, :, c].reshape(f.shape)
+                found = torch.autograd.grad(f, parameters, s, retain_graph=True)
+                total += sign * sum(float(g.square().sum()) for g in found)
+        return total
 
     def matmat(self, rows):
         """By differentiating twice."""

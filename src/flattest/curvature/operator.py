@@ -144,6 +144,38 @@ class Operator(ABC):
     def mean_loss(self) -> float:
         """L(θ)."""
 
+    def point(self) -> np.ndarray:
+        """θ, a vector of R^p."""
+        raise NotImplementedError
+
+    def loss_at(self, theta: np.ndarray) -> float:
+        """L at any θ."""
+        raise NotImplementedError
+
+    def gradient_at(self, theta: np.ndarray) -> np.ndarray:
+        """∇L at any θ."""
+        raise NotImplementedError
+
+    def part(self, rows: np.ndarray) -> "Operator":
+        """The operator of L_B, the mean over some of the samples, which are given by number."""
+        raise NotImplementedError
+
+    @property
+    def parts(self) -> bool:
+        """Whether L is a mean over samples, each of which stands for itself."""
+        return True
+
+    def gauss_newton_form(self, v: np.ndarray) -> float:
+        """vᵀGv."""
+        return float(v @ (self.matmat(v[None])[0] - self.residual_matmat(v[None])[0]))
+
+    def gauss_newton_sum(self) -> float:
+        """Tr G, also where `structure` is not exact."""
+        per_layer = self.gauss_newton_trace()
+        return float(
+            self.gauss_newton_diagonal().sum() if per_layer is None else sum(per_layer.values())
+        )
+
     @abstractmethod
     def outputs(self, factors: Mapping[str, np.ndarray] | None = None) -> np.ndarray:
         """f on all the data, (n, …), with every parameter multiplied by its factor."""

@@ -33,7 +33,7 @@ def assemble(
     """
     top = None if tol is None else _top_eigenvalue(op, tol)
     found = _diagonal(op, most_columns, budget)
-    trace, least = found.trace, _least_trace(op, found)
+    trace, least = found.trace, least_trace(op, found)
     flat = None if isinstance(least, str) else least
     return Measurement(
         trace=trace.value,
@@ -76,7 +76,7 @@ def _diagonal(op: Operator, most_columns: int, budget: dict[str, Any]) -> Diagon
     return Diagonal({name: np.array(v) for name, v in closed.items()}, "exact: closed form")
 
 
-def _least_trace(op: Operator, diagonal: Diagonal) -> Flattest | str:
+def least_trace(op: Operator, diagonal: Diagonal) -> Flattest | str:
     """The least trace over rescalings, or the reason why there is none."""
     units = op.structure.units
     if isinstance(units, str):

@@ -24,11 +24,12 @@ TRAINING_COLUMNS = ("train_loss", "sharpness", "bound", "test_error", "test_loss
 
 
 class Spread(msgspec.Struct, frozen=True):
-    """Median and range over seeds."""
+    """Median and range over seeds; the mean, too, in what was summarized since it is kept."""
 
     median: float
     low: float
     high: float
+    mean: float | None = None
 
 
 class Summary(msgspec.Struct, frozen=True):
@@ -117,7 +118,7 @@ def _columns(task: Task, runs: Sequence[Run]) -> dict[str, Spread | None]:
 
 
 def _spread(values: Sequence[float]) -> Spread | None:
-    numbers = map(float, (np.median(values), min(values), max(values)))
+    numbers = map(float, (np.median(values), min(values), max(values), np.mean(values)))
     return Spread(*numbers) if np.isfinite(values).all() else None
 
 

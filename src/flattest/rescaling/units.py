@@ -7,6 +7,7 @@ a target and a source: rescaling what unit u gives out by β_u turns it into
 W · β_target / β_source, and its diagonal entry H of ∇²L into H · (β_source / β_target)².
 """
 
+import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -66,6 +67,16 @@ class Units:
         # Numbered by first appearance, so that unit 0 is in component 0.
         _, first, component = np.unique(found, return_index=True, return_inverse=True)
         return np.argsort(np.argsort(first))[component]
+
+
+def layerwise(units: Units) -> Units:
+    """The same network with one factor for all units of a layer (those at one end of a weight)."""
+    found, component = copy.deepcopy(units), units.components()
+    for end in units.ends.values():
+        for side in (end.target, end.source):
+            free = np.unique(side[component[side] != FIXED])
+            found.tie(free[:-1], free[1:])
+    return found
 
 
 def _connected(count: int, pairs: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:

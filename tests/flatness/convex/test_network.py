@@ -132,14 +132,27 @@ def test_the_answer_does_not_depend_on_units(size):
     assert ft.flattest_network(model, scaled).least == pytest.approx(size**2 * least, rel=1e-9)
 
 
-def test_a_width_is_padded_to_or_refused():
+def test_a_width_is_padded_to():
     model, data = trial(bias=True)
     found = ft.flattest_network(model, data, width=12)
     assert found.model.width == 12
     assert differentiable(found.model, found.params, data.x)
     assert float(ft.trace(found.model, found.params, data)) == pytest.approx(found.trace)
+
+
+@pytest.mark.slow
+def test_the_least_over_fewer_neurons_is_searched_above_the_bound_of_all_widths():
+    model, data = trial(bias=True)
+    least = ft.flattest_network(model, data)
+    found = ft.flattest_network(model, data, width=least.model.width - 1)
+    assert found.model.width == least.model.width - 1
+    assert found.bound == least.bound <= found.least == found.trace
+    assert "search" in found.proof
+    assert float(ft.trace(found.model, found.params, data)) == pytest.approx(found.trace)
     with pytest.raises(ft.FlattestError, match="not a convex question"):
-        ft.flattest_network(model, data, width=2)
+        ft.flattest_network(model, data, width=1)
+    with pytest.raises(ft.FlattestError, match="width"):
+        ft.flattest_network(model, data, width=0)
 
 
 X = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
@@ -168,7 +181,7 @@ def test_bad_input_is_refused_in_a_sentence(model, x, y, sentence):
 
 def test_too_many_patterns_nan_and_several_outputs_are_refused():
     with pytest.raises(ft.FlattestError, match=r"up to [\d,]+ activation patterns, more than"):
-        ft.flattest_network(ft.MLP(5), ft.xor(n=60, d=12))
+        ft.flattest_network(ft.MLP(5), ft.xor(n=80, d=12))
     with pytest.raises(ft.FlattestError, match="not finite"):
         ft.flattest_network(ft.MLP(3), ft.Dataset(X, [1, np.nan, 0]))
     with pytest.raises(ft.FlattestError, match=r"y \(n,\)"):

@@ -49,6 +49,7 @@ def test_there_is_a_curve_for_every_scale_of_the_initialization():
     ]
 
 
+@pytest.mark.slow
 def test_the_command_draws_what_the_store_has(tmp_path: Path):
     store = Store.create(tmp_path / "store")
     with pytest.raises(FlattestError, match="no finished quick run"):

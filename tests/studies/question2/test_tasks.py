@@ -21,6 +21,7 @@ def test_a_neuron_serves_a_quarter_of_the_points_or_one():
     assert served(ft.MLP(data.n, bias=True), own.params, data) == pytest.approx(1)
 
 
+@pytest.mark.slow
 def test_a_constructed_start_is_an_interpolator_next_to_the_construction():
     task = Decided(
         phases=(onwards(0.1, 24)["sam"],),
@@ -86,6 +87,7 @@ def test_distances_come_with_their_order():
     assert found == pytest.approx({"1-SAM to flow": 0.03, "1-SAM to flow, exponent": 2})
 
 
+@pytest.mark.slow
 def test_what_diverged_has_no_test_error():
     task = Decided(phases=(ft.sam(50.0, 0.05, epochs=3),), model=ft.MLP(6, bias=True), d=4, n=6)
     found = task.columns({k: np.asarray(v) for k, v in task.compute(0).items()})

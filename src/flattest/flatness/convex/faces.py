@@ -114,6 +114,31 @@ def decide_faces(
     )
 
 
+def other_faces(model: MLP, data: Dataset, known, nodes: int = 20_000) -> Status:
+    """Whether a label-pure face other than those of the `known` neurons exists, in the closure of
+    an open cell or not: "found", "none", or "unknown" where so many `nodes` do not tell."""
+    rows = rows_of(model, data)
+    Z = rows.given / np.linalg.norm(rows.given, axis=1, keepdims=True)
+    of = _Faces(Z, np.sign(rows.t), nodes, 0)
+    neurons = np.asarray(known, float).reshape(-1, Z.shape[1])
+    faces = [f for f in (_face(of, w) for w in neurons) if f is not None]
+    statuses = set()
+    for sign in SIGNS:
+        statuses.add(_others(of, _of_label(of, faces, sign), sign)[0])
+        if "found" in statuses:
+            return "found"
+    return "unknown" if "unknown" in statuses else "none"
+
+
+def all_pushable(model: MLP, data: Dataset, known) -> bool:
+    """Whether each of the `known` neurons is a label-pure face in the closure of an open cell."""
+    rows = rows_of(model, data)
+    Z = rows.given / np.linalg.norm(rows.given, axis=1, keepdims=True)
+    of = _Faces(Z, np.sign(rows.t), 0, 0)
+    faces = [_face(of, w) for w in np.asarray(known, float).reshape(-1, Z.shape[1])]
+    return all(f is not None and pushable(Z, f) for f in faces)
+
+
 class _Faces(NamedTuple):
     """Unit rows Z (k, D), the signs of their labels, and the limit of an integer program."""
 

@@ -10,7 +10,8 @@ cell, and otherwise only approached. Basic solutions have at most as many neuron
 rows, hence at most n.
 """
 
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 
 import msgspec
 import numpy as np
@@ -19,6 +20,7 @@ from flattest.errors import FlattestError
 from flattest.evidence import Verdict
 from flattest.flatness.convex.cells import MOST_CELLS, can_enumerate, most_cells
 from flattest.flatness.convex.certificate import Patterns, patterns, project
+from flattest.flatness.convex.columns import cost, solve_by_columns
 from flattest.flatness.convex.program import (
     FIT,
     Solution,
@@ -35,6 +37,9 @@ from flattest.problem.models import MLP, Params
 
 GAP = 1e-8
 OPEN = 1e-6
+MOST_ROWS = 60
+SEARCHES = 3
+SEARCHED = 500
 
 
 @dataclass(frozen=True)
@@ -44,7 +49,8 @@ class FlattestNetwork:
     `least` is the infimum of Tr ∇²L over all differentiable interpolators of any width, found; no
     interpolator has less than `bound`, and `gap` = least/bound − 1. `attained` says whether a
     differentiable network has it. `params` are such a network of `model`, its width at most n, with
-    `trace` ≤ (1 + excess) · least. `proof` says how the bound was proven, on how many `cells`.
+    `trace` ≤ (1 + excess) · least. `proof` says how the bound was proven; the program had so many
+    `cells`.
     `dual` is λ, one number per row of the program (`rows`).
     """
 
@@ -84,24 +90,44 @@ def flattest_network(
     loss: str | Loss = "mse",
     width: int | None = None,
     excess: float = 1e-6,
+    nodes: int = 100_000,
 ) -> FlattestNetwork:
     """The least Tr ∇²L over all interpolators of `data` with the layers of `model`, whatever their
     width, and a network that has it up to the share `excess`.
 
-    The width of `model` does not matter. With `width` the network is padded to it; a width below
-    that of the flattest network found is refused, since the least over few neurons is not a convex
-    question.
+    Where the activation patterns are too many to enumerate, some are generated (`columns`), and the
+    bound is what branch and bound proves with at most so many `nodes`: see `gap`.
+
+    The width of `model` does not matter. With `width` the network is padded to it. The least over
+    fewer neurons than the flattest network found has is not a convex question: then `least` is the
+    trace that a search ends at, an upper bound, and `bound` is that of all widths.
     """
     if not excess > 0:
         raise FlattestError(f"The excess must be a positive share, 1e-6 say, not {excess!r}.")
+    if width is not None:
+        check_count("The width", width)
     rows = rows_of(model, data, loss)
-    require_enumerable(rows)
+    found = (
+        _enumerated(model, rows, excess)
+        if can_enumerate(*rows.R.shape)
+        else _generated(model, rows, nodes)
+    )
+    if width is None:
+        return found
+    if width < found.model.width:
+        return _searched(found, data, loss, width)
+    wide = msgspec.structs.replace(model, width=width)
+    return replace(found, model=wide, params=padded(found.params, width))
+
+
+def _enumerated(model: MLP, rows: Rows, excess: float) -> FlattestNetwork:
+    """By all cells."""
     of = patterns(rows)
     solution = solve(of)
     v, c, attained = differentiable_units(of, solution, excess)
     return FlattestNetwork(
-        model=_of_width(model, len(c), width),
-        params=padded(parameters(rows, v, c, model.bias), width),
+        model=msgspec.structs.replace(model, width=len(c)),
+        params=parameters(rows, v, c, model.bias),
         trace=rows.unit * cost(rows, v, c),
         least=rows.unit * solution.value,
         bound=rows.unit * solution.bound,
@@ -113,6 +139,56 @@ def flattest_network(
     )
 
 
+def _generated(model: MLP, rows: Rows, nodes: int) -> FlattestNetwork:
+    """By some cells, and branch and bound over all."""
+    k, D = rows.R.shape
+    if k > MOST_ROWS:
+        raise FlattestError(
+            f"{k} inputs in {D} dimensions have up to {most_cells(k, D):,} activation patterns, "
+            f"more than the {MOST_CELLS:,} that are enumerated, and patterns are generated for at "
+            f"most {MOST_ROWS} inputs; take fewer inputs, or search_flattest."
+        )
+    found = solve_by_columns(rows, check_count("The number of nodes", nodes))
+    end = "" if found.complete else ", which ran out"
+    return FlattestNetwork(
+        model=msgspec.structs.replace(model, width=len(found.c)),
+        params=parameters(rows, found.v, found.c, model.bias),
+        trace=rows.unit * found.value,
+        least=rows.unit * found.value,
+        bound=rows.unit * found.bound,
+        attained=found.attained,
+        proof=f"λ by branch and bound over all open cells, {found.nodes} nodes{end}",
+        cells=found.columns,
+        dual=found.dual,
+        rows=rows,
+    )
+
+
+def _searched(
+    found: FlattestNetwork, data: Dataset, loss: str | Loss, width: int
+) -> FlattestNetwork:
+    """The flattest of a few searches at this width, over the bound of all widths."""
+    from flattest.flatness.search import search_flattest  # slow to import
+
+    model = msgspec.structs.replace(found.model, width=width)
+    ends = []
+    for seed in range(SEARCHES):
+        with suppress(FlattestError):
+            ends.append(search_flattest(model, data, seed, loss, steps=SEARCHED))
+    if not ends:
+        raise FlattestError(
+            f"No interpolator of width {width} was found; the flattest network found has "
+            f"{found.model.width} neurons, and the least over fewer is not a convex question: ask "
+            "for more."
+        )
+    best = min(ends, key=lambda result: result.end.sharpness)
+    trace = float(best.end.sharpness)
+    proof = f"{found.proof}; the network is the flattest of {len(ends)} searches at width {width}"
+    return replace(
+        found, model=model, params=best.params, trace=trace, least=trace, attained=True, proof=proof
+    )
+
+
 def require_enumerable(rows: Rows) -> None:
     k, D = rows.R.shape
     if not can_enumerate(k, D):
@@ -121,20 +197,6 @@ def require_enumerable(rows: Rows) -> None:
             f"more than the {MOST_CELLS:,} that are enumerated; take fewer inputs, or "
             "search_flattest."
         )
-
-
-def _of_width(model: MLP, found: int, width: int | None) -> MLP:
-    if width is not None and check_count("The width", width) < found:
-        raise FlattestError(
-            f"The flattest network found has {found} neurons; the least over networks of width "
-            f"{width} is not a convex question: ask for a width ≥ {found}, or use search_flattest."
-        )
-    return msgspec.structs.replace(model, width=width or found)
-
-
-def cost(rows: Rows, v: np.ndarray, c: np.ndarray) -> float:
-    """Σ |c| ρ ‖σ(R v)‖."""
-    return float(np.abs(c) @ (rows.weights(v) * np.linalg.norm(rows.outputs(v), axis=1)))
 
 
 def parameters(rows: Rows, v: np.ndarray, c: np.ndarray, bias: bool) -> Params:

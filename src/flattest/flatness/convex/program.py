@@ -6,6 +6,7 @@ face of K_P that λ projects to, the multipliers c_P ≥ 0 satisfy Σ c_P Π_P �
 solution h_P = c_P Π_P λ.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -144,11 +145,13 @@ def piece(of: Patterns, unit: Unit) -> Piece:
 
 
 class ConeSolution(NamedTuple):
-    """The value, the dual of the outputs' condition, and the multiplier of the budget."""
+    """The value, the dual of the outputs' condition, the multiplier of the budget, and a neuron per
+    piece (m, D)."""
 
     value: float
     dual: np.ndarray
     multiplier: float
+    v: np.ndarray
 
 
 def cone_program(pieces: list[Piece], t: np.ndarray, budget: float | None = None) -> ConeSolution:
@@ -180,7 +183,8 @@ def cone_program(pieces: list[Piece], t: np.ndarray, budget: float | None = None
     ).solve()
     z = np.array(found.z)
     sign = -1.0 if budget is None else 1.0
-    return ConeSolution(-sign * found.obj_val, sign * z[:k], float(z[-1]))
+    v = np.array(found.x).reshape(len(pieces), D + 1)[:, :D]
+    return ConeSolution(-sign * found.obj_val, sign * z[:k], float(z[-1]), v)
 
 
 def _norm_cone(outputs: np.ndarray) -> np.ndarray:
@@ -239,7 +243,7 @@ def _projection(of: Patterns, unit: Unit, dual: np.ndarray) -> np.ndarray:
     return project(of.outputs[rays], unit.sign * dual) @ of.found.rays[rays]
 
 
-def _newton(of: Patterns, dual: np.ndarray, near: list[Unit], steps: int = 6) -> np.ndarray:
+def _newton(of: Patterns, dual: np.ndarray, near: list[Unit]) -> np.ndarray:
     """λ after Newton's steps on the conditions of the units that a linear program over the
     projections finds active: they miss t a little, at a price above any λ."""
     h = of.rows.outputs(np.array([_projection(of, unit, dual) for unit in near]))
@@ -251,14 +255,27 @@ def _newton(of: Patterns, dual: np.ndarray, near: list[Unit], steps: int = 6) ->
         of.rows.t,
     )[: len(near)]
     active, c = [unit for unit, size in zip(near, c, strict=True) if size > 0], c[c > 0]
+    rho = of.rho[[u.cell for u in active]]
+    return newton(dual, c, of.rows.t, rho, lambda dual: [_face(of, u, dual) for u in active])
+
+
+def newton(
+    dual: np.ndarray,
+    c: np.ndarray,
+    t: np.ndarray,
+    rho: np.ndarray,
+    faces_at: Callable[[np.ndarray], list[np.ndarray]],
+    steps: int = 6,
+) -> np.ndarray:
+    """λ after Newton's steps on Σ c_P Π_P λ = t, ‖Π_P λ‖ = ρ_P; Π_P by orthonormal columns."""
     for _ in range(steps):
-        faces = [_face(of, unit, dual) for unit in active]
+        faces = faces_at(dual)
         q = np.array([face @ (face.T @ dual) for face in faces])
         curvature = sum(size * face @ face.T for size, face in zip(c, faces, strict=True))
-        slack = (of.rho[[u.cell for u in active]] ** 2 - np.sum(q**2, axis=1)) / 2
+        slack = (rho**2 - np.sum(q**2, axis=1)) / 2
         system = np.block([[curvature, q.T], [q, np.zeros((len(c), len(c)))]])
-        step = np.linalg.lstsq(system, np.concatenate([of.rows.t - c @ q, slack]))[0]
-        dual, c = dual + step[:k], c + step[k:]
+        step = np.linalg.lstsq(system, np.concatenate([t - c @ q, slack]))[0]
+        dual, c = dual + step[: len(dual)], c + step[len(dual) :]
     return dual
 
 

@@ -1,0 +1,203 @@
+"""The least trace by column generation: few cells, priced by local search, proven by bounds.
+
+The cone program over some cells gives a dual λ. Neurons on which it is too steep are looked for by
+local search, then by branch and bound, and their cells are added until none is found. Whatever was
+found, branch and bound gives a bound η on the steepness of λ over *all* cells (`pricing`), so that
+λ·t/η is proven; where it ends before its nodes run out, η is 1 up to the solver's accuracy, and
+else the better of this and of the simple bound is kept.
+
+From above: the neurons of the program are moved a little into their open cells, which a linear
+program over them and over neurons that span all outputs makes fit: a differentiable network.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from flattest.errors import FlattestError
+from flattest.flatness.convex.pricing import (
+    Neuron,
+    Proof,
+    face_of,
+    local_search,
+    prove,
+    reach,
+    steepest_in,
+)
+from flattest.flatness.convex.program import FIT, Piece, cone_program, linear_program, newton
+from flattest.flatness.convex.rows import Rows
+from flattest.machine import later
+
+optimize = later("scipy.optimize")
+STARTS = 400
+TOPS = 40
+AT_ONCE = 60
+KEPT = 0.9
+ROUNDS = 60
+STEEP = 1e-9
+USED = 1e-11
+IN_USE = 1e-7
+OPEN = 1e-6
+
+
+class Found(NamedTuple):
+    """λ, the bound that it proves, and the units of the program: points v of closed cells (True
+    where rows are above 0), signs and depths; a differentiable network Σ c σ(v·) of this `value`.
+
+    `complete`: branch and bound came to its end. `nodes`: as many as it took.
+    """
+
+    dual: np.ndarray
+    bound: float
+    value: float
+    v: np.ndarray
+    c: np.ndarray
+    attained: bool
+    complete: bool
+    nodes: int
+    columns: int
+
+    @property
+    def gap(self) -> float:
+        return self.value / self.bound - 1
+
+
+class Column(NamedTuple):
+    cell: np.ndarray
+    sign: float
+
+    @property
+    def key(self) -> tuple[bytes, float]:
+        return self.cell.tobytes(), self.sign
+
+
+def solve_by_columns(rows: Rows, nodes: int = 100_000, seed: int = 0) -> Found:
+    """The least trace of these rows: a network, and a proven bound."""
+    rng, K = np.random.default_rng(seed), reach(rows)
+    chosen = _first(rows, rng)
+    spent, rounds = 0, ROUNDS
+    for _ in range(rounds):
+        solution = cone_program([_piece(rows, column) for column in chosen.values()], rows.t)
+        dual = solution.dual
+        starts = np.vstack([rng.normal(size=(STARTS, rows.R.shape[1])), solution.v])
+        new = local_search(rows, dual, starts, TOPS, 1 + STEEP)
+        proof: Proof | None = None
+        if not _unseen(new, chosen):
+            proof = prove(rows, dual, 1 + STEEP, nodes, K)
+            spent += proof.nodes
+            new = proof.found
+        fresh = _unseen(new, chosen)
+        if not fresh:
+            break
+        chosen = _kept(rows, dual, chosen) | {c.key: c for c in fresh[:AT_ONCE]}
+    columns = list(chosen.values())
+    polished = _polished(rows, columns, solution.v, dual)
+    for other in (dual, polished):
+        if proof is None or proof.largest > 1 + 2 * STEEP:
+            better = prove(rows, other, 1 + STEEP, nodes, K)
+            spent += better.nodes
+            if proof is None or other @ rows.t / better.largest > dual @ rows.t / proof.largest:
+                dual, proof = other, better
+    return _finished(rows, columns, solution.v, dual, proof, spent, rng)
+
+
+def _polished(rows: Rows, columns: list[Column], v: np.ndarray, dual: np.ndarray) -> np.ndarray:
+    """λ after Newton's steps on the columns in use."""
+    slopes = np.array([np.where(c.cell, rows.slopes[1], rows.slopes[0]) for c in columns])
+    sizes = np.linalg.norm(slopes * (v @ rows.R.T), axis=1)
+    used = np.flatnonzero(sizes > IN_USE * sizes.max())
+    rho = np.sqrt(slopes[used] ** 2 @ rows.lengths**2)
+
+    def faces_at(dual: np.ndarray) -> list[np.ndarray]:
+        return [face_of(rows, columns[p].sign * dual, columns[p].cell) for p in used]
+
+    return newton(dual, sizes[used] / rho, rows.t, rho, faces_at)
+
+
+def _first(rows: Rows, rng: np.random.Generator) -> dict[tuple[bytes, float], Column]:
+    """Cells whose neurons span all outputs, of both signs, and those on which the dual of the
+    simple bound is steep."""
+    v = rng.normal(size=(4 * len(rows.t), rows.R.shape[1]))
+    simple = np.sign(rows.t) * rows.lengths
+    steep = local_search(rows, simple, np.vstack([v, rows.R, -rows.R]), AT_ONCE, 0.5)
+    spanning = [Column(w @ rows.R.T > 0, s) for w in v for s in (1.0, -1.0)]
+    columns = [*spanning, *(Column(n.cell, n.sign) for n in steep)]
+    return {c.key: c for c in columns if rows.slopes[0] or c.cell.any()}
+
+
+def _unseen(neurons: list[Neuron], chosen) -> list[Column]:
+    steepest = sorted(neurons, key=lambda n: -n.steepness)
+    columns = {c.key: c for c in (Column(n.cell, n.sign) for n in steepest)}
+    return [c for key, c in columns.items() if key not in chosen]
+
+
+def _kept(rows: Rows, dual: np.ndarray, chosen) -> dict[tuple[bytes, float], Column]:
+    """Columns that are steep enough to matter; others may come back."""
+    return {
+        key: c for key, c in chosen.items() if steepest_in(rows, c.sign * dual, c.cell)[1] >= KEPT
+    }
+
+
+def _piece(rows: Rows, column: Column) -> Piece:
+    slopes = np.where(column.cell, rows.slopes[1], rows.slopes[0])
+    walls = np.where(column.cell, 1.0, -1.0)[:, None] * rows.R
+    rho = float(np.sqrt(slopes**2 @ rows.lengths**2))
+    nothing = np.zeros(rows.R.shape[1])
+    return Piece(column.sign * slopes[:, None] * rows.R, walls, rho, nothing)
+
+
+def _finished(rows: Rows, columns, v, dual, proof: Proof, nodes: int, rng) -> Found:
+    simple = float(rows.lengths @ np.abs(rows.t)) if rows.slopes == (0.0, 1.0) else 0.0
+    bound = max(float(dual @ rows.t) / max(1.0, proof.largest), simple)
+    used = np.linalg.norm(v, axis=1) > USED
+    cells = np.array([c.cell for c in columns])[used]
+    signs = np.array([c.sign for c in columns])[used]
+    inner = np.array([inside(rows, cell) for cell in cells])
+    v = v[used] / np.linalg.norm(v[used], axis=1, keepdims=True)
+    depth = np.min(np.where(cells, 1, -1) * (v @ rows.R.T), axis=1)
+    network = pushed(rows, v, signs, inner, rng)
+    value = cost(rows, *network)
+    attained = bool(depth.min() > OPEN)
+    return Found(
+        dual, bound, value, *network, attained, proof.largest <= 1 + 2 * STEEP, nodes, len(columns)
+    )
+
+
+def cost(rows: Rows, v: np.ndarray, c: np.ndarray) -> float:
+    """Σ |c| ρ ‖σ(R v)‖."""
+    return float(np.abs(c) @ (rows.weights(v) * np.linalg.norm(rows.outputs(v), axis=1)))
+
+
+def inside(rows: Rows, cell: np.ndarray) -> np.ndarray:
+    """A point of the open cell, farthest from its walls."""
+    Z = np.where(cell, 1.0, -1.0)[:, None] * rows.R
+    Z = Z / np.linalg.norm(Z, axis=1, keepdims=True)
+    D = Z.shape[1]
+    found = optimize.linprog(
+        np.append(np.zeros(D), -1.0),
+        A_ub=np.column_stack([-Z, np.ones(len(Z))]),
+        b_ub=np.zeros(len(Z)),
+        bounds=[(-1, 1)] * D + [(None, None)],
+    )
+    return found.x[:-1]
+
+
+def pushed(rows: Rows, v, signs, inner, rng) -> tuple[np.ndarray, np.ndarray]:
+    """The cheapest differentiable network among those with every unit a step inside its cell."""
+    extra = rng.normal(size=(3 * len(rows.t), rows.R.shape[1]))
+    best, least = None, np.inf
+    for step in 10.0 ** -np.arange(3, 12):
+        points = np.vstack([v + step * inner, extra, extra])
+        both = np.concatenate([signs, np.ones(len(extra)), -np.ones(len(extra))])
+        h = rows.outputs(points)
+        costs = rows.weights(points) * np.linalg.norm(h, axis=1)
+        live = costs > 0
+        weight = linear_program(costs[live], (h * both[:, None])[live].T, rows.t)
+        used = weight > 1e-14 * weight.max()
+        c, w = (weight * both[live])[used], points[live][used]
+        c = c + np.linalg.lstsq(rows.outputs(w).T, rows.t - c @ rows.outputs(w))[0]
+        if np.abs(c @ rows.outputs(w) - rows.t).max() <= FIT and cost(rows, w, c) < least:
+            best, least = (w, c), cost(rows, w, c)
+    if best is None:
+        raise FlattestError("No network that fits was found in float64; rescale the inputs.")
+    return best
