@@ -33,11 +33,12 @@ except ImportError:
 from flattest.curvature import sharpness
 from flattest.curvature.module_batches import Forward
 from flattest.curvature.modules import module_operator
-from flattest.flatness import league as measures, measure as flatness
+from flattest.flatness import attention, league as measures, measure as flatness
 
 __all__ = [
     "gauss_newton_trace",
     "hutchinson",
+    "least_over_heads",
     "league",
     "measure",
     "spectrum",
@@ -83,6 +84,7 @@ def _of_module(
 measure = _of_module(flatness.measure)
 league = _of_module(measures.league)
 trace = _of_module(sharpness.trace)
+least_over_heads = _of_module(attention.least_over_heads)
 gauss_newton_trace = _of_module(sharpness.gauss_newton_trace)
 hutchinson = _of_module(sharpness.hutchinson)
 xtrace = _of_module(sharpness.xtrace)

@@ -149,6 +149,11 @@ class GaussNewton:
             rest[at] = sign * sum(g.square().sum(dtype=torch.float64) for _, g in gradients)
         return found + torch.stack([*rest.values()]).reshape(len(y), -1) if rest else found
 
+    def gradients(self, x: Any, y: torch.Tensor):
+        """J_iᵀ s_ic by parameter, of all that no layer holds, with its sign."""
+        for _, sign, gradients in self._rest(_Run(torch.empty(0), []), x, y):
+            yield sign, gradients
+
     def _run(self, x: Any, samples: int) -> "_Run":
         if not self.layers:
             return _Run(torch.empty(0), [])

@@ -434,9 +434,24 @@ class ModuleOperator(Operator):
             self.module.to(memory_format=torch.channels_last)
         return same
 
-    @torch.no_grad()
+    def gauss_newton_gradients(self) -> Iterator[tuple[float, dict[str, torch.Tensor]]]:
+        """J_iᵀ s_ic by parameter, one sample and column after another, each with the weight of its
+        square in G."""
+        if self.whole:
+            raise FlattestError("A sample's outputs depend on the rest of its batch.")
+        squares = replace(self._gauss_newton(self.loss.factor), layers=frozenset())
+        names = {p: name for name, p in self.parameters.items()}
+        for batch in self.chunks():
+            with exactly(self.dtype):
+                for sign, gradients in squares.gradients(batch.x, batch.y):
+                    yield float(sign) / self.mass, {names[p]: g for p, g in gradients}
+
     def outputs(self, factors=None):
-        module = self.module if factors is None else _scaled(self.module, factors)
+        return self.outputs_of(self.module if factors is None else _scaled(self.module, factors))
+
+    @torch.no_grad()
+    def outputs_of(self, module: nn.Module) -> np.ndarray:
+        """f on all the data of a module of the same kind."""
         with exactly(self.dtype):
             found = [self.run(batch.x, module).cpu().numpy() for batch in self.chunks()]
         return np.concatenate(found)
