@@ -6,7 +6,7 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 # Two processes with one BLAS thread each: more threads than cores make small products crawl.
 PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
-.PHONY: table1 test test-more test-wheel lint test-extras bench torture docs networks clean
+.PHONY: table1 test test-more test-wheel lint test-extras bench torture docs networks site clean
 
 table1: $(VENV)/flattest
 	$(BIN)/flattest table1
@@ -58,6 +58,11 @@ docs: $(VENV)/flattest
 networks: $(VENV)/flattest
 	PYTHONPATH=tests $(BIN)/python -W ignore -m support.real_networks
 
+# The documentation, which opens from disk: out/site/index.html. A warning is an error.
+site: $(VENV)/docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	$(BIN)/python docs/site/check.py out/site
+
 clean:
 	rm -rf $(VENV) out
 
@@ -68,6 +73,10 @@ $(BIN)/python:
 $(VENV)/flattest: pyproject.toml | $(BIN)/python
 	$(PIP) --editable .
 	touch $@
+
+$(VENV)/docs: pyproject.toml | $(BIN)/python
+	$(PIP) --editable '.[docs]'
+	touch $@ $(VENV)/flattest
 
 $(VENV)/test: pyproject.toml | $(BIN)/python
 	$(PIP) --editable '.[test]'

@@ -49,4 +49,7 @@ def statements(path):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_relative_link_leads_somewhere(page):
     targets = re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text(encoding="utf-8"))
-    assert not [t for t in targets if "://" not in t and not (page.parent / t).exists()]
+    # The site has pages that are made when it is built (docs/site/hooks.py).
+    made = re.findall(r'made\["(\S+)"\]', (ROOT / "docs" / "site" / "hooks.py").read_text())
+    missing = [t for t in targets if "://" not in t and not (page.parent / t).exists()]
+    assert set(missing) <= set(made)

@@ -140,3 +140,10 @@ def imported(path):
             yield from (alias.name.partition(".")[0] for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             yield str(node.module).partition(".")[0]
+
+
+def test_the_notebook_runs_from_top_to_bottom(python):
+    notebook = json.loads((ROOT / "docs" / "gallery" / "flattest.ipynb").read_text())
+    cells = ["".join(c["source"]) for c in notebook["cells"] if c["cell_type"] == "code"]
+    program = "\n".join(["import matplotlib; matplotlib.use('agg')", *cells])
+    assert "finished" in python("-c", program)

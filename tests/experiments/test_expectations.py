@@ -18,6 +18,7 @@ from flattest.experiments.expectations import (
     Everywhere,
     FallsTo,
     FirstColumnsDominate,
+    LargestNeuronsExtract,
     LeastBy,
     MeanAtLeast,
     PowerLaw,
@@ -46,6 +47,11 @@ def seeds(name, *ends):
 def with_columns(*norms):
     """A network whose W1 has columns of these norms."""
     return Run(series={}, params={"W1": np.diag(norms)})
+
+
+def with_rows(*rows):
+    """A network whose W1 has these rows."""
+    return Run(series={}, params={"W1": np.array(rows, float)})
 
 
 # Each expectation: results that meet it, and results that do not.
@@ -120,6 +126,11 @@ CASES = {
         FirstColumnsDominate(ratio=7.0),
         with_columns(42.47, 42.48, 5.65, 1.0),
         with_columns(42.47, 5.0, 5.65, 1.0),
+    ),
+    "largest neurons extract": (
+        LargestNeuronsExtract(distance=0.0016),
+        with_rows((1, -1, 0.001), (-1, -1, 0), (1, 1, 0), (-2, 2, 0), (0, 0, 0.1)),
+        with_rows((1, -1, 0.01), (-1, -1, 0), (1, 1, 0), (-2, 2, 0), (0, 0, 0.1)),
     ),
     "power law": (
         PowerLaw(x="d", y="trace", exponent=0.5, tolerance=0.01),

@@ -4,11 +4,14 @@ import msgspec
 import pytest
 
 import flattest as ft
+from flattest.cli._dispatch import main
 from flattest.cli._options import parsed_seeds
 from flattest.cli.run import only, selected
 from flattest.experiments.experiment import VARIANTS
 from flattest.experiments.registry import experiment
 from flattest.experiments.settings import changed
+from flattest.runs.results import seeds_at_hand, stored
+from flattest.runs.store import Store
 
 FIG4B = experiment("fig4b")
 
@@ -80,3 +83,21 @@ def test_seeds_are_so_many_or_these():
             parsed_seeds(text)
     with pytest.raises(ft.FlattestError, match="exclude each other"):
         only(7, 5)
+
+
+def test_seeds_that_make_no_sense_are_one_sentence_of_ours_in_the_shell(capsys):
+    assert main(["run", "fig3", "--seeds", "8:3"]) == 2
+    assert capsys.readouterr().err == (
+        "flattest: There are no seeds in 8:3: the first must be below the end.\n"
+    )
+
+
+def test_a_run_with_a_seed_of_its_own_is_found_without_naming_it(capsys):
+    assert main(["run", "fig3", "--seed", "7", "--workers", "1", "--store", "here"]) == 0
+    assert main(["summary", "fig3", "--store", "here"]) == 0
+    assert main(["run", "fig3", "--seeds", "1", "--workers", "1", "--store", "here"]) == 0
+    found = stored(experiment("wen2023/fig3"), "quick", Store.open("here"), range(8))
+    assert [run.seed for run in found] == [0, 7]
+    assert seeds_at_hand(None, experiment("wen2023/fig3"), "quick", found[1:]) == [7]
+    assert seeds_at_hand(None, experiment("wen2023/fig3"), "quick", found) is None
+    assert seeds_at_hand(3, experiment("wen2023/fig3"), "quick", found) == 3

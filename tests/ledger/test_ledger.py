@@ -114,6 +114,7 @@ def test_the_page_has_the_claims_of_the_ledger_in_its_order():
 def test_every_statement_about_all_instances_says_what_would_refute_it_and_is_attacked():
     assert [e.id for e in ledger() if e.is_universal and not isinstance(e.check, Attacked)] == []
     assert all(e.refuted_by for e in ledger() if isinstance(e.check, Attacked))
+    assert [e.id for e in ledger() if e.evidence == "proof" and not e.refuted_by] == []
 
 
 def test_what_is_proven_of_all_instances_has_a_proof():

@@ -33,8 +33,10 @@ Quick = Annotated[bool, tyro.conf.arg(help="The quick variants (this is the defa
 Full = Annotated[bool, tyro.conf.arg(help="The paper's own scale.")]
 
 
-def parsed_seeds(text: str) -> int | range:
-    """How many, "5", or which, "3:8" for 3 … 7."""
+def parsed_seeds(text: str | None) -> int | range | None:
+    """How many, "5", or which, "3:8" for 3 … 7; None where nothing was said."""
+    if text is None:
+        return None
     if text.removeprefix("-").isdecimal():
         return int(text)  # how many is enough is for the command to say
     first, colon, end = text.partition(":")
@@ -45,16 +47,13 @@ def parsed_seeds(text: str) -> int | range:
     return range(int(first), int(end))
 
 
+# Read by `parsed_seeds` in the command, so that what is wrong is a sentence of ours.
 Seeds = Annotated[
-    int | range | None,
-    tyro.constructors.PrimitiveConstructorSpec(
-        nargs=1,
+    str | None,
+    tyro.conf.arg(
         metavar="N|FIRST:END",
-        instance_from_str=lambda given: parsed_seeds(given[0]),
-        is_instance=lambda given: given is None or isinstance(given, int | range),
-        str_from_instance=lambda given: [str(given)],
+        help="Seeds 0 … N − 1, or FIRST … END − 1, not the experiment's own number.",
     ),
-    tyro.conf.arg(help="Seeds 0 … N − 1, or FIRST … END − 1, not the experiment's own number."),
 ]
 StoreFolder = Annotated[
     Path,

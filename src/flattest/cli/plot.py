@@ -25,13 +25,14 @@ from flattest.cli._options import (
     Seeds,
     StoreFolder,
     console,
+    parsed_seeds,
     variant_name,
 )
 from flattest.errors import FlattestError
 from flattest.experiments.experiment import Experiment
 from flattest.experiments.registry import figures, papers
 from flattest.runs.questions import Question, asked_for, is_called, questions
-from flattest.runs.results import how_to_run, results
+from flattest.runs.results import how_to_run, results, seeds_at_hand
 from flattest.runs.store import Store
 
 
@@ -49,15 +50,17 @@ def command(
 
     if not patterns:
         raise FlattestError("Say what to draw: a name, or a pattern such as 'mulayoff2021/*'.")
-    variant = variant_name(quick, full)
+    variant, asked = variant_name(quick, full), parsed_seeds(seeds)
     store = Store.open(folder)
+    runs = store.runs()
     swept = [q for q in questions(store) if q.kind == "diagram" and is_wanted(q, patterns)]
     rest = [pattern for pattern in patterns if pattern not in {q.name for q in swept}]
     cells = {spec["name"] for q in swept for spec in q.experiments.values()}
     trained = [e for e in asked_for(store, *rest) if e.name not in cells]
     paths = [path for question in swept for path in save_diagram(question, out)]
     for e in trained:
-        found, drawings = results(e, variant, store, seeds), figures_of(e)
+        at_hand = seeds_at_hand(asked, e, variant, runs)
+        found, drawings = results(e, variant, store, at_hand), figures_of(e)
         if drawings and not found:
             raise FlattestError(
                 f"The store has no finished {variant} run of {e.name}; "

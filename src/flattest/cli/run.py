@@ -38,6 +38,7 @@ from flattest.cli._options import (
     look_at,
     mark,
     output,
+    parsed_seeds,
     variant_name,
 )
 from flattest.errors import FlattestError
@@ -71,10 +72,10 @@ def command(
 ) -> int:
     variant = variant_name(quick, full)
     chosen = [changed(e, settings) for e in selected(patterns)]
-    seeds = only(seed, seeds)
+    wanted = only(seed, parsed_seeds(seeds))
     store = Store.create(folder)
-    ask_own(store, chosen, variant, seeds)
-    assessments = run_experiments(chosen, variant, store, seeds, workers, scheduler)
+    ask_own(store, chosen, variant, wanted)
+    assessments = run_experiments(chosen, variant, store, wanted, workers, scheduler)
     output(as_json, assessments, "\n\n".join(map(text, assessments)), then=look_at(folder))
     return 0 if all(assessment.met for assessment in assessments) else 1
 

@@ -19,12 +19,14 @@ from flattest.cli._options import (
     Quick,
     Seeds,
     StoreFolder,
+    parsed_seeds,
     print_json,
     variant_name,
 )
 from flattest.errors import FlattestError
 from flattest.lab.summary import markdown, summarize
 from flattest.runs.questions import asked_for
+from flattest.runs.results import seeds_at_hand
 from flattest.runs.store import Store
 
 
@@ -36,9 +38,14 @@ def command(
     folder: StoreFolder = DEFAULT_STORE,
     as_json: Json = False,
 ) -> int:
-    variant = variant_name(quick, full)
+    variant, asked = variant_name(quick, full), parsed_seeds(seeds)
     store = Store.open(folder)
-    found = summarize(asked_for(store, *patterns), variant, store, seeds)
+    runs = store.runs()
+    found = [
+        summary
+        for e in asked_for(store, *patterns)
+        for summary in summarize([e], variant, store, seeds_at_hand(asked, e, variant, runs))
+    ]
     if not found:
         raise FlattestError(f"The store has no finished {variant} runs of these; run them first.")
     if as_json:

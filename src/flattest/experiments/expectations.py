@@ -331,6 +331,38 @@ class FirstColumnsDominate(Expectation, frozen=True, tag="first_columns_dominate
         return float(norms[: self.columns].min() / norms[self.columns :].max())
 
 
+class LargestNeuronsExtract(Expectation, frozen=True, tag="largest_neurons_extract"):
+    """Each of ±x[1] ± x[2] is the direction of one of the `count` neurons of largest norm, but for
+    `distance`: the four lines of Figure 2b's table in wen2023, whose distance is 0.0015.
+
+    Directions are unit vectors. Within a half both weights have the right sign; where two of four
+    neurons share their signs it is at least √2.
+    """
+
+    distance: float
+    count: int = 4
+    rule = Rule(
+        "the largest distance of ±x[1] ± x[2] from the nearest of the {count} largest neurons",
+        "≤",
+        "distance",
+    )
+
+    def value_of(self, run: Run, others: Others) -> float:
+        if run.params is None:
+            return np.nan
+        W1 = np.asarray(run.params["W1"], float)
+        return farthest_feature(W1[np.argsort(-np.linalg.norm(W1, axis=1))[: self.count]])
+
+
+def farthest_feature(neurons: np.ndarray) -> float:
+    """The largest distance of the directions ±x[1] ± x[2] from the nearest neuron's."""
+    directions = neurons / np.linalg.norm(neurons, axis=1, keepdims=True)
+    features = np.zeros((4, neurons.shape[1]))
+    features[:, :2] = np.array([(1, 1), (1, -1), (-1, 1), (-1, -1)]) / np.sqrt(2)
+    distances = np.linalg.norm(features[:, None] - directions, axis=2)
+    return float(distances.min(axis=1).max())
+
+
 AnyExpectation = Union[  # noqa: UP007
     AtMost,
     AtLeast,
@@ -349,4 +381,5 @@ AnyExpectation = Union[  # noqa: UP007
     PowerLaw,
     EqualsPower,
     FirstColumnsDominate,
+    LargestNeuronsExtract,
 ]

@@ -28,7 +28,7 @@ share its runs, and an expectation can be changed without training again. `Exper
 all of the experiment, expectations included: an assessment belongs to that key.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
@@ -41,7 +41,8 @@ from flattest.training.keys import digest, run_keys
 from flattest.training.run import Run
 
 VariantName = Literal["quick", "full"]
-Seeds = int | range | None  # so many from 0 on, or these; None: as many as the variant says
+# So many from 0 on, or these; None: as many as the variant says.
+Seeds = int | Sequence[int] | None
 VARIANTS: tuple[VariantName, ...] = ("quick", "full")
 
 
@@ -102,9 +103,9 @@ class Variant(msgspec.Struct, Generic[T], frozen=True, forbid_unknown_fields=Tru
         if self.seeds < 1:
             raise FlattestError(f"An experiment needs at least one seed, not {self.seeds}.")
 
-    def chosen(self, seeds: Seeds = None) -> range:
+    def chosen(self, seeds: Seeds = None) -> Sequence[int]:
         """Which seeds: its own number of them, unless another number, or seeds, are asked for."""
-        if isinstance(seeds, range):
+        if isinstance(seeds, Sequence):
             return seeds
         if seeds is not None and seeds < 1:
             raise FlattestError(f"The number of seeds must be at least 1, not {seeds}.")

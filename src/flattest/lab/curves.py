@@ -30,8 +30,7 @@ def curves(results: Sequence[Run]) -> Figure:
     for ax in (errors, sharpness):
         epochs(ax, max(result["epoch"][-1] for result in results))
         ax.legend(frameon=False, fontsize=8)
-    shown = f"Median of {seeds_in_words(len(results))}, range shaded"
-    drawn.suptitle(shown if len(results) > 1 else f"Seed {results[0].seed}", fontsize=9)
+    seeds_named(drawn, results, "Range shaded, median of")
     return drawn
 
 
@@ -68,6 +67,23 @@ def logarithmic(ax: Axes, results: Sequence[Run], series: str) -> None:
     least = sizes[sizes >= 1e-6 * largest].min() if sizes.size else 1.0
     ax.set_yscale("symlog", linthresh=10.0 ** np.ceil(np.log10(least)))
     ax.axhline(0, color=INK, linewidth=0.6)
+
+
+def plain_ticks(*axes) -> None:
+    """Logarithmic axes (ax.xaxis, ax.yaxis) of up to two decades: 1, 2 and 5 times powers of ten as
+    plain numbers; longer ones keep their powers."""
+    for axis in axes:
+        low, high = axis.get_view_interval()
+        if axis.get_scale() != "log" or not 0 < low < high or high / low > 100:
+            continue
+        powers = 10.0 ** np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)) + 1)
+        _ticks(axis, [v for v in np.outer(powers, (1, 2, 5)).ravel() if low <= v <= high])
+
+
+def seeds_named(drawn, results: Sequence[Run], said: str) -> None:
+    """Above the figure: over how many seeds `said` is taken, or which seed is shown."""
+    many = f"{said} {seeds_in_words(len(results))}"
+    drawn.suptitle(many if len(results) > 1 else f"Seed {results[0].seed}", fontsize=9)
 
 
 def _ticks(axis, places: Sequence[float]) -> None:

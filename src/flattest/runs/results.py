@@ -48,6 +48,19 @@ def stored(
     return [run.examined() if run.done else run for run in found if run is not None]
 
 
+def seeds_at_hand(
+    seeds: Seeds, e: Experiment, variant: VariantName, runs: Sequence[StoredRun]
+) -> Seeds:
+    """The seeds that are asked for. Where none are: the variant's own, if the runs of a store have
+    one of them, else those that they have."""
+    if seeds is not None:
+        return seeds
+    task, own = e.variant(variant).task, set(e.variant(variant).chosen())
+    keys = {run.key for run in runs}
+    found = [s for s in sorted({run.seed for run in runs}) if keys.intersection(run_keys(task, s))]
+    return None if own.intersection(found) else found or None
+
+
 def find_runs(store: Store, patterns: Sequence[str]) -> list[StoredRun]:
     """The runs of the experiments that match, also where another experiment asked for them first.
 

@@ -6,11 +6,15 @@ jobs may be handed out twice, and two processes may work through the same list o
 run is done once, and the results are those of an undisturbed run.
 """
 
+import contextlib
 import logging
+import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+from flattest.experiments.training import Training
 from flattest.files import StoreError
 from flattest.machine import processes
 from flattest.runs.cluster import WorkersLost, cluster, on_cluster
@@ -20,6 +24,7 @@ from flattest.runs.store import Store
 from flattest.runs.user_file import Reference
 
 POLL = 0.5  # seconds between two rounds
+LONG = 1.0  # seconds of compiling that are worth a word
 CLUSTERS = 3  # how often worker processes are started, where all of them are lost
 
 
@@ -38,7 +43,7 @@ def work(root: Path, job: Job) -> bool:
         found = store.run(job.key)
         return found is not None and found.done
     try:
-        with lease, threadpool_limits(1):
+        with lease, threadpool_limits(1), compiling_said(job):
             lease.finish(job.task.execute(job.seed, lease))
     except LeaseLost:
         return False
@@ -47,6 +52,35 @@ def work(root: Path, job: Job) -> bool:
     except Exception:
         logging.getLogger(__name__).debug("The run %s failed.", job.key, exc_info=True)
     return True
+
+
+@contextlib.contextmanager
+def compiling_said(job: Job, least: float = LONG) -> Iterator[None]:
+    """Says on the error stream how long the kernels of training were compiled, where they were:
+    they are kept on disk, and whoever waits should know that it is for once."""
+    if not isinstance(job.task, Training):
+        yield
+        return
+    from numba.core import event
+
+    with event.install_recorder("numba:compile") as seen:
+        yield
+    seconds = _outermost(seen.buffer)
+    if seconds >= least:
+        kept = "the kernels are kept, and the next run starts without it"
+        print(f"{job.name}: compiling took {seconds:.0f} s, once; {kept}.", file=sys.stderr)
+
+
+def _outermost(events: Iterable[tuple[float, Any]]) -> float:
+    """The time between starts and ends, of events that lie in no other."""
+    total, depth = 0.0, 0
+    for when, event in events:
+        depth += 1 if event.is_start else -1
+        if event.is_start and depth == 1:
+            total -= when
+        elif not event.is_start and depth == 0:
+            total += when
+    return total
 
 
 def do(

@@ -78,15 +78,15 @@ class _Worker:
         self.y = labels(problem.loss, data.y.astype(state.dtype))
         self.optimizer = _optimizer(phase, self.parameters)
         self.rates = [group["lr"] for group in self.optimizer.param_groups]
+        self.factor = 1.0  # by which the rates are multiplied now
         self._restore(state.memory)
 
     def epoch(self, state: State) -> State:
         """Where the run stands after one more epoch; parameters and memory stay in the worker."""
         phase, n = self.phase, self.problem.data.n
-        steps, factors = phase.steps_per_epoch(n), self._factors(state)
+        steps, factors = phase.steps_per_epoch(n), self._factors(state).tolist()
         for number, (at, y) in enumerate(self._batches(state)):
-            for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
-                group["lr"] = rate * float(factors[number])
+            self._scale_rates(factors[number])
             if not self._step(self.x[at], y):
                 return replace(state, step=state.step + number, halt="diverged")
         if not all(torch.isfinite(p).all() for p in self.parameters):
@@ -99,6 +99,13 @@ class _Worker:
                 phase_epoch=state.phase_epoch + 1,
             )
         )
+
+    def _scale_rates(self, factor: float) -> None:
+        if factor == self.factor:
+            return
+        for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
+            group["lr"] = rate * factor
+        self.factor = factor
 
     def _closed(self, state: State) -> State:
         """The state with the phase's conditions looked at."""
@@ -137,21 +144,28 @@ class _Worker:
 
     def _step(self, x: torch.Tensor, y: torch.Tensor) -> bool:
         """One update; whether the outputs on the batch were finite before it."""
-        m = self.phase.micro_batch or len(x)
-        total: Tensors | None = None
-        for part_x, part_y in zip(x.split(m), y.split(m), strict=True):
-            g, finite = self._ascended(part_x, part_y)
-            if not finite:
-                return False
-            g = [u * (len(part_x) / len(x)) for u in g] if m < len(x) else g
-            total = g if total is None else [a + b for a, b in zip(total, g, strict=True)]
-        assert total is not None
+        m = self.phase.micro_batch
+        total, finite = self._ascended(x, y) if m is None else self._mean_ascended(x, y, m)
+        if not finite:
+            return False
         if self.phase.clip is not None and (norm := _norm(total)) > self.phase.clip:
             total = [u * (self.phase.clip / norm) for u in total]
         for p, u in zip(self.parameters, total, strict=True):
             p.grad = u
         attempt("The optimizer's step failed", self.optimizer.step)
         return True
+
+    def _mean_ascended(self, x: torch.Tensor, y: torch.Tensor, m: int) -> tuple[Tensors, bool]:
+        """The mean over micro-batches of size m of SAM's gradients."""
+        total: Tensors | None = None
+        for part_x, part_y in zip(x.split(m), y.split(m), strict=True):
+            g, finite = self._ascended(part_x, part_y)
+            if not finite:
+                return g, False
+            g = [u * (len(part_x) / len(x)) for u in g] if m < len(x) else g
+            total = g if total is None else [a + b for a, b in zip(total, g, strict=True)]
+        assert total is not None
+        return total, True
 
     def _ascended(self, x: torch.Tensor, y: torch.Tensor) -> tuple[Tensors, bool]:
         """SAM's gradient on a micro-batch, or the plain one."""
@@ -169,9 +183,13 @@ class _Worker:
         return (self._surrogate(g, h) if self.phase.surrogate else h), True
 
     def _gradient(self, x: torch.Tensor, y: torch.Tensor) -> tuple[Tensors, bool]:
+        # `backward` into fresh tensors is a tenth faster than `torch.autograd.grad`.
+        for p in self.parameters:
+            p.grad = None
         f = self.module(x)
         value = self.loss(f, y)
-        g = torch.autograd.grad(value, self.parameters, materialize_grads=True)
+        value.backward()
+        g = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters]
         return g, math.isfinite(value.item()) or bool(torch.isfinite(f).all())
 
     def _climb(self, g: Tensors) -> list[Any]:

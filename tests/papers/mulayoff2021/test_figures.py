@@ -28,8 +28,9 @@ def test_the_sweep_has_its_three_figures():
     assert set(drawn) == {"sweep", "functions", "second-derivatives"}
     (axes,) = drawn["sweep"].axes
     lines = {line.get_label(): line for line in axes.get_lines()}
-    assert set(lines) >= {"2/η", "λ_max", "1 + 2∫|f″|g"}
-    np.testing.assert_array_equal(lines["λ_max"].get_ydata(), found["sharpness"])
+    top = r"$\lambda_{\max}$"
+    assert set(lines) >= {r"$2/\eta$", top, r"$1 + 2\int|f''|g$"}
+    np.testing.assert_array_equal(lines[top].get_ydata(), found["sharpness"])
     assert len(drawn["functions"].axes) == 6
 
 
@@ -43,9 +44,9 @@ def test_there_is_a_curve_for_every_scale_of_the_initialization():
     task = InitMagnitudes(**SMALL, count=4, lowest=0.01, highest=0.3, factors=(2.0, 5.0))
     drawn = figures("mulayoff2021/init-magnitudes")["init-magnitudes"]([result(task)])
     assert [line.get_label() for line in drawn.axes[0].get_lines()] == [
-        "2/η",
-        "init × 2",
-        "init × 5",
+        r"$2/\eta$",
+        r"init $\times\ 2$",
+        r"init $\times\ 5$",
     ]
 
 
@@ -56,7 +57,7 @@ def test_the_command_draws_what_the_store_has(tmp_path: Path):
         command(("mulayoff2021/figure1",), folder=store.root, out=tmp_path)
     run_experiments([experiment("mulayoff2021/figure1")], "quick", store, seeds=1, workers=1)
     assert command(("mulayoff2021/figure1",), folder=store.root, out=tmp_path) == 0
-    for suffix in ("png", "svg"):
+    for suffix in ("png", "svg", "pdf"):
         assert (tmp_path / "mulayoff2021" / f"figure1.{suffix}").stat().st_size > 10_000
 
 

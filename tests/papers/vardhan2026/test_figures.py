@@ -63,3 +63,24 @@ def test_the_figure_of_settings_writes_the_mean_of_each():
     runs = [Run(seed=0, status="finished", series={"connection": links + k}) for k in (-0.1, 0.1)]
     drawn = figures("vardhan2026/fig2-relu-settings")["fig2-relu-settings"](runs)
     assert [text.get_text() for text in drawn.axes[0].texts] == [f"{x:.2f}" for x in links.flat]
+
+
+def test_figures_say_how_many_seeds_they_show():
+    runs = [scatter_result(s) for s in (0, 2)]
+    (draw,) = figures("vardhan2026/fig3-relu").values()
+    assert draw(runs).get_suptitle() == "Bars are standard errors; mean of 2 seeds"
+    assert draw(runs[:1]).get_suptitle() == "Seed 0"
+
+
+def test_short_logarithmic_axes_have_plain_numbers_long_ones_powers():
+    (draw,) = figures("vardhan2026/fig3-relu").values()
+    short = [scatter_result(0) for _ in "a"]
+    for run in short:
+        run.series["flatness"] = np.array([12.0, 18, 40, 60])
+    drawn = draw(short)
+    drawn.canvas.draw()
+    shown = [label.get_text() for label in drawn.axes[0].get_xticklabels()]
+    assert shown == ["20", "50"]
+    assert all(
+        "10^" in text.get_text() for text in draw([scatter_result(0)]).axes[1].get_xticklabels()
+    )

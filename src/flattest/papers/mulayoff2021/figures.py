@@ -7,6 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 import flattest as ft
+from flattest.lab.curves import plain_ticks
 from flattest.palette import BLUE, GREEN, INK, ORANGE, RED
 from flattest.stability.functions import UnivariateNetwork
 from flattest.stability.weights import g
@@ -20,7 +21,7 @@ def two_step_sizes(results: Sequence[ft.Run]) -> Figure:
     drawn = Figure(figsize=(12, 3.6), layout="constrained")
     function, kinks, loss, sharpness = drawn.subplots(1, 4)
     for run, (lr, colour) in enumerate(zip(result["lr"], (INK, GREEN), strict=True)):
-        label = f"η = {lr:.0e}" if run == 0 else f"then {lr:.0e}"
+        label = rf"$\eta = {lr:g}$" if run == 0 else f"then ${lr:g}$"
         draw_function(function, result, run, colour, label)
         draw_kinks(kinks, result, run, colour)
         loss.loglog(result["epoch"], result["train_loss"][:, run], color=colour, label=label)
@@ -28,10 +29,10 @@ def two_step_sizes(results: Sequence[ft.Run]) -> Figure:
         sharpness.axhline(2 / lr, color=colour, linestyle=":")
     draw_weight(kinks, result)
     function.legend(frameon=False)
-    function.set(title="f and the data", xlabel="x")
-    kinks.set(title="|f″| at the knots; g shaded", xlabel="x", yscale="log")
-    loss.set(title="L", xlabel="iteration")
-    sharpness.set(title="λ_max; 2/η dotted", xlabel="iteration")
+    function.set(title="$f$ and the data", xlabel="x")
+    kinks.set(title=r"$|f''|$ at the knots; $g$ shaded", xlabel="x", yscale="log")
+    loss.set(title="$L$", xlabel="iteration")
+    sharpness.set(title=r"$\lambda_{\max}$; $2/\eta$ dotted", xlabel="iteration")
     return drawn
 
 
@@ -40,17 +41,21 @@ def sharpness_against_step_size(results: Sequence[ft.Run]) -> Figure:
     drawn = Figure(figsize=(4.2 * len(results), 4), layout="constrained")
     for ax, result in zip(np.atleast_1d(drawn.subplots(1, len(results))), results, strict=True):
         lr = result["lr"]
-        ax.loglog(lr, result["threshold"], color=INK, linestyle="--", label="2/η")
+        ax.loglog(lr, result["threshold"], color=INK, linestyle="--", label=r"$2/\eta$")
         for name, colour, label in (
-            ("sharpness", RED, "λ_max"),
-            ("flattest", BLUE, "λ_max, flattest implementation"),
-            ("bound", GREEN, "1 + 2∫|f″|g"),
+            ("sharpness", RED, r"$\lambda_{\max}$"),
+            ("flattest", BLUE, r"$\lambda_{\max}$, flattest implementation"),
+            ("bound", GREEN, r"$1 + 2\int|f''|g$"),
         ):
             ax.loglog(lr, result[name], ".", color=colour, label=label, markersize=4)
         counts = (
             f"{int(result[name][0])}" for name in ("excluded_in_warmup", "excluded_unconverged")
         )
-        ax.set(title="seed {}: excluded {} + {}".format(result.seed, *counts), xlabel="η")
+        ax.set(
+            title="seed {}: excluded {} + {}".format(result.seed, *counts),
+            xlabel=r"step size $\eta$",
+        )
+        plain_ticks(ax.xaxis, ax.yaxis)
         ax.legend(frameon=False, fontsize=8)
     return drawn
 
@@ -61,7 +66,7 @@ def functions(results: Sequence[ft.Run]) -> Figure:
     drawn, axes = panels()
     for ax, run in zip(axes, spread_out(result), strict=True):
         draw_function(ax, result, run, BLUE, "")
-        ax.set(title=f"η = {result['lr'][run]:.2g}", xlabel="x")
+        ax.set(title=rf"$\eta = {result['lr'][run]:.2g}$", xlabel="x")
     return drawn
 
 
@@ -72,11 +77,9 @@ def second_derivatives(results: Sequence[ft.Run]) -> Figure:
     for ax, run in zip(axes, spread_out(result), strict=True):
         draw_kinks(ax, result, run, BLUE)
         draw_weight(ax, result)
-        ax.set(
-            title=f"η = {result['lr'][run]:.2g}, ∫|f″|g = {result['variation'][run]:.3g}",
-            xlabel="x",
-            yscale="log",
-        )
+        lr, variation = result["lr"][run], result["variation"][run]
+        title = rf"$\eta = {lr:.2g}$, $\int|f''|g = {variation:.3g}$"
+        ax.set(title=title, xlabel="$x$", yscale="log")
     return drawn
 
 
@@ -85,13 +88,18 @@ def sharpness_for_init_magnitudes(results: Sequence[ft.Run]) -> Figure:
     result = results[0]
     drawn = Figure(figsize=(5.5, 4), layout="constrained")
     ax = drawn.subplots()
-    ax.loglog(result["lr"][0], result["threshold"][0], color=INK, linestyle="--", label="2/η")
+    ax.loglog(result["lr"][0], result["threshold"][0], color=INK, linestyle="--", label=r"$2/\eta$")
     shades = np.linspace(0.15, 0.9, result["factor"].size)
     for row, (factor, shade) in enumerate(zip(result["factor"], shades, strict=True)):
         colour = (0.9 * (1 - shade), 0.35 + 0.3 * shade, 0.7)
         curve = result["sharpness"][row]
-        ax.loglog(result["lr"][row], curve, ".-", color=colour, label=f"init × {factor:g}")
-    ax.set(xlabel="η", ylabel="λ_max", title="Sharpness for scales of the initialization")
+        ax.loglog(result["lr"][row], curve, ".-", color=colour, label=rf"init $\times\ {factor:g}$")
+    ax.set(
+        xlabel=r"step size $\eta$",
+        ylabel=r"$\lambda_{\max}$",
+        title=f"Sharpness for scales of the initialization, seed {result.seed}",
+    )
+    plain_ticks(ax.xaxis, ax.yaxis)
     ax.legend(frameon=False, fontsize=8)
     return drawn
 

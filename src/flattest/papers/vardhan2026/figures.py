@@ -9,6 +9,7 @@ from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
 import flattest as ft
+from flattest.lab.curves import plain_ticks, seeds_named
 from flattest.palette import BLUE, RED
 from flattest.papers.vardhan2026.experiments import (
     EXPERIMENTS,
@@ -18,6 +19,7 @@ from flattest.papers.vardhan2026.experiments import (
     Settings,
 )
 
+SAID = "Bars are standard errors; mean of"
 PANELS = (
     ("flatness", "population_loss", r"minimizer of $\|a\|_p^p$, Eq. (3)"),
     ("weighted_flatness", "weighted_population_loss", r"minimizer of $S_{\min}$"),
@@ -35,8 +37,10 @@ def scatter(results: Sequence[ft.Run]) -> Figure:
     for ax, (x, y, title) in zip(axes, PANELS, strict=True):
         points = draw_points(ax, results, x, y, rho)
         ax.set(title=title, xlabel=r"flatness $S_{\min}$", xscale="log")
+        plain_ticks(ax.xaxis, ax.yaxis)
     axes[0].set_ylabel("population loss")
-    drawn.colorbar(points, ax=axes, label="correlation ρ")
+    drawn.colorbar(points, ax=axes, label=r"correlation $\rho$")
+    seeds_named(drawn, results, SAID)
     return drawn
 
 
@@ -47,7 +51,6 @@ def draw_points(ax: Axes, results: Sequence[ft.Run], x: str, y: str, rho: np.nda
         ax.set_yscale("log")
     else:  # 0 to rounding (Figure 4b), which has no place on a logarithmic axis
         ax.set_ylim(-0.1, 1)
-    ax.tick_params(axis="x", which="minor", labelsize=7)
     norm = LogNorm(rho.min(), rho.max())
     return ax.scatter(mean_x, mean_y, c=rho, cmap="viridis", norm=norm, zorder=3)
 
@@ -70,10 +73,12 @@ def scaling(results: Sequence[ft.Run]) -> Figure:
         label = f"{name} inner weights, $n^{{{slope:.2f}}}$"
         ax.errorbar(n, mean, error, fmt="o", color=colour, label=label)
         ax.plot(n, np.exp(offset) * n**slope, color=colour, linewidth=1)
-    ax.set(xscale="log", yscale="log", xlabel="n (m = 3n, d = 2n)", ylabel=r"$\|a\|_p^p$")
+    ax.set(xscale="log", yscale="log", xlabel="$n$ ($m = 3n$, $d = 2n$)", ylabel=r"$\|a\|_p^p$")
     ax.set_xticks(n, [f"{size:.0f}" for size in n])
     ax.set_xticks([], minor=True)
+    plain_ticks(ax.yaxis)
     ax.legend(frameon=False)
+    seeds_named(drawn, results, SAID)
     return drawn
 
 
@@ -97,13 +102,15 @@ def learned(results: Sequence[ft.Run], tasks: Sequence[Learned]) -> Figure:
                 fmt="o-",
                 color=colour,
                 alpha=0.4 + 0.6 * (column + 1) / len(task.dimensions),
-                label=f"{name}, d = {d}",
+                label=f"{name}, $d = {d}$",
             )
     ax.axhline(1, color="0.7", linewidth=1)
-    ax.set(xscale="log", yscale="log", xlabel="n/d", ylabel=r"$S_{\min}$ over the teacher's")
+    ax.set(xscale="log", yscale="log", xlabel="$n/d$", ylabel=r"$S_{\min}$ over the teacher's")
     ax.set_xticks(task.samples, [f"{k:g}" for k in task.samples])
     ax.set_xticks([], minor=True)
+    plain_ticks(ax.yaxis)
     ax.legend(frameon=False, fontsize=7)
+    seeds_named(drawn, results, SAID)
     return drawn
 
 
@@ -123,7 +130,8 @@ def settings(results: Sequence[ft.Run], tasks: Sequence[Settings]) -> Figure:
     ax.set_xticks(range(len(task.offsets)), [f"{offset:g}" for offset in task.offsets])
     ax.set_yticks(range(len(task.noises)), [f"{noise:g}" for noise in task.noises])
     ax.set(xlabel="offset", ylabel="noise")
-    drawn.colorbar(shown, ax=ax, label="flatness ↔ loss")
+    drawn.colorbar(shown, ax=ax, label="rank correlation of flatness and loss")
+    seeds_named(drawn, results, "Mean of")
     return drawn
 
 

@@ -22,6 +22,7 @@ from flattest.experiments.expectations import (
     AtMost,
     FallsTo,
     FirstColumnsDominate,
+    LargestNeuronsExtract,
     LeastBy,
     RatioAtLeast,
     RatioAtMost,
@@ -167,6 +168,8 @@ RHO_LOWERED = (
     "quick variant leaves that phase out."
 )
 DOMINATING = FirstColumnsDominate(ratio=3.0)
+# Nearer than this both weights have the signs of the feature.
+EXTRACTING = LargestNeuronsExtract(distance=0.5)
 COLLAPSE = (
     "At the flattest point the active part of (γ, W2) has norm 1, so that an ascent step of length "
     "1 removes the output and with it the gradient that would bring it back."
@@ -235,6 +238,20 @@ EXPERIMENTS = (
         quick_width=100,
         seeds=2,
         notes="Printed: columns of norm 42.47 and 42.48, the largest other 5.65.",
+    ),
+    panel(
+        "early-fig2b",
+        "Figure 2b, its first epochs",
+        "With Sim-BN the four largest neurons of 1-SAM's network extract ±x[1] ± x[2].",
+        SIM_BN,
+        (ft.sam(0.005, 0.1, epochs=10_000),),
+        (EXTRACTING,),
+        quick_epochs=(2_000,),
+        quick_expectations=(LargestNeuronsExtract(distance=1.0),),
+        quick_width=100,
+        seeds=2,
+        notes="The first tenth of Figure 2a's first phase. Printed: four rows of W1, each "
+        "0.0015 or less from one of ±x[1] ± x[2] in direction.",
     ),
     panel(
         "printed-fig2a",

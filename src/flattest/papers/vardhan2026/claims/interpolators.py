@@ -296,16 +296,19 @@ def lemma_7_printed() -> Verdict:
     return equal(found.status == "optimal", 1, 0.0, note)
 
 
-@claim(
+@universal(
     "vardhan2026/lemma-7/corrected",
     "Quadratic features of different random weights have rank min(n, m, d(d+1)/2) almost surely: "
     "m ≥ n weights interpolate any labels as long as n ≤ d(d+1)/2.",
     source="Lemma 7, first part",
+    refuted_by="points and weights whose features have a rank above d(d+1)/2",
+    largest=0.0,
+    tolerance=1e-12,
     evidence="proof",
     reading="as corrected",
-    of=worst,
+    evaluations=400,
 )
-def lemma_7_corrected(half=0.5) -> Verdicts:
+def lemma_7_corrected(half=0.5) -> Plan:
     """Proof: Φ_ij = ⟨x_i x_iᵀ, w_j w_jᵀ⟩, and such matrices span the d(d+1)/2 dimensions of the
     symmetric ones, so the rank is at most their number. Let k = min(n, m, d(d+1)/2) and
     x_1, …, x_k be such that the x_i x_iᵀ are independent. Since the w wᵀ span, the vectors
@@ -316,6 +319,14 @@ def lemma_7_corrected(half=0.5) -> Verdicts:
         rank = np.linalg.matrix_rank(phi, rtol=1e-9)
         least = min(n, m, half * d * (d + 1))
         yield equal(rank, least, 1e-9, "rank, d = 2 … 5, n = 3 … 15, m = 6 … 20")
+    yield Family("4 points and 4 weights in the plane, σ_4/σ_1", 16, _fourth_singular_value)
+
+
+def _fourth_singular_value(z: np.ndarray) -> float:
+    x, W = z.reshape(2, 4, 2)
+    x, W = (rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in (x, W))
+    values = np.linalg.svd(features(W, x, "quadratic"), compute_uv=False)
+    return float(values[3] / values[0])
 
 
 @universal(

@@ -200,28 +200,21 @@ def with_idle_neurons(coefficient: float) -> tuple[ft.MLP, Params, ft.Dataset]:
     return sim_bn(6), grown, COMPLETE
 
 
-@misprint(
-    "wen2023/lemma-a.1/all-neurons-",
-    printed="A minimizer of ‖γ ⊙ W2‖₁ has W1_j[3:d] = 0 for all neurons j.",
-    corrected="A minimizer of ‖γ ⊙ W2‖₁ has W1_j[3:d] = 0 for all neurons with γ_j W2_j ≠ 0.",
+@claim(
+    "wen2023/lemma-a.1/all-neurons-as-printed",
+    "A minimizer of ‖γ ⊙ W2‖₁ has W1_j[3:d] = 0 for all neurons j.",
     source="Lemma A.1",
-    evidence="proof",
-    refuted_with="certificate",
+    evidence="certificate",
+    reading="as printed",
 )
-def all_neurons(as_printed: bool) -> Verdict:
-    """As printed: the optimum with two neurons of γ_j W2_j = 0 whose W1_j is free.
-
-    Proof, as corrected: at ‖γ ⊙ W2‖₁ = 2 the bound of `near_flattest.corrected_tail` is 0 (q = 0):
-    a neuron with γ_j W2_j ≠ 0 has g_j = 0, so that Var ℓ(h*, ·) = 0 over S, which spans.
-    """
+def all_neurons_as_printed() -> Verdict:
+    """The optimum with two neurons of γ_j W2_j = 0 whose W1_j is free."""
     model, params, data = with_idle_neurons(0.0)
-    optimal = equal(product_norm(params), 2.0, 1e-9, "‖γ ⊙ W2‖₁"), fits(model, params, data)
-    if as_printed:
-        note = "largest ‖W1_j[3:d]‖/‖W1_j‖ at a minimizer with two neurons of γ_j W2_j = 0"
-        return assuming(at_most(tails(params).max(), 0.0, 0.0, note), *optimal)
-    used = tails(params)[params["gamma"] * params["W2"] != 0]
-    return provided(
-        equal(used.max(), 0.0, 1e-12, "largest ‖W1_j[3:d]‖/‖W1_j‖ where used"), *optimal
+    note = "largest ‖W1_j[3:d]‖/‖W1_j‖ at a minimizer with two neurons of γ_j W2_j = 0"
+    return assuming(
+        at_most(tails(params).max(), 0.0, 0.0, note),
+        equal(product_norm(params), 2.0, 1e-9, "‖γ ⊙ W2‖₁"),
+        fits(model, params, data),
     )
 
 

@@ -1,14 +1,15 @@
 """Section 4 and Appendix A.3: networks with a bias in the first layer."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
-from scipy.spatial import ConvexHull
+from scipy.spatial import ConvexHull, QhullError
 
 import flattest as ft
 from flattest.evidence import Verdict, at_most, equal
 from flattest.flatness.certification import hidden_layers, population_error
-from flattest.flatness.extreme import is_extreme
+from flattest.flatness.extreme import LEAST_MARGIN, is_extreme, widest_separation
 from flattest.ledger.adversary import Family, Plan, universal
 from flattest.ledger.claim import Verdicts, assuming, claim, every, misprint, provided, worst
 from flattest.papers.wen2023.claims.instances import (
@@ -86,24 +87,45 @@ def equation_1(factor=2.0) -> Verdicts:
             yield equal(np.abs(extra).max(), 0.0, 1e-6, "Tr ∇²f of a ReLU network")
 
 
-@claim(
+@universal(
     "wen2023/definition-4.1",
     "A set of extreme points is one whose every point is a vertex of its convex hull; the linear "
     "program for w_i·x_i > w_i·x_j decides it.",
     source="Definition 4.1",
+    refuted_by="points that the program and the facets of the others' hull judge differently",
+    largest=0.0,
     evidence="proof",
+    evaluations=80,
 )
-def definition_4_1() -> Verdict:
+def definition_4_1() -> Plan:
     """Proof: x_i is a vertex of the hull exactly if it is not in the hull of the others, which is
     compact and convex: exactly if a hyperplane has x_i strictly on one side of it and the others on
-    the other (Minkowski)."""
+    the other (Minkowski). The attack brings a point as near to the others' hull as it can."""
     misjudged = 0
     for seed in range(20):
         x = generator(seed, "claims/definition-4.1").normal(size=(14, 2 + seed % 3))
         vertices = np.isin(np.arange(len(x)), ConvexHull(x).vertices)
         misjudged += int((is_extreme(x) != vertices).sum())
     misjudged += int((~is_extreme(ft.Xor(6, distinct=True).draw(40, 0).x)).sum())
-    return equal(misjudged, 0, 0.0, "points misjudged, against Qhull in 2–4 dimensions, and a cube")
+    yield equal(misjudged, 0, 0.0, "points misjudged, against Qhull in 2–4 dimensions, and a cube")
+    for n, d in ((4, 2), (5, 3)):
+        yield Family(f"{n} points in R^{d}", n * d, partial(_misjudged, n))
+
+
+def _misjudged(n: int, z: np.ndarray) -> float:
+    """1 where the program and Qhull disagree on whether the first point is outside of the hull of
+    the others, else minus the distance to the nearest plane of a facet; NaN within rounding."""
+    x = z.reshape(n, -1)
+    size = np.abs(x - x.mean(axis=0)).max()
+    try:
+        facets = ConvexHull(x[1:] / size).equations
+    except QhullError:  # the others are flat
+        return float("nan")
+    above = float((facets @ np.append(x[0] / size, 1.0)).max())
+    if abs(above) < 1e-7:
+        return float("nan")
+    extreme = widest_separation(x, 0)[1] > LEAST_MARGIN * size
+    return 1.0 if extreme != (above > 0) else -abs(above)
 
 
 @claim(

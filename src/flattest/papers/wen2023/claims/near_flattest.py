@@ -13,13 +13,14 @@ import flattest as ft
 from flattest.evidence import Verdict, at_most, equal
 from flattest.flatness.certification import differentiable, population_error
 from flattest.ledger.adversary import Plan, universal
-from flattest.ledger.claim import assuming, claim, misprint, provided
+from flattest.ledger.claim import assuming, claim
 from flattest.papers.wen2023.claims.batch_norm import (
     COMPLETE,
     SCALE,
     SMALL,
     networks,
     normalized,
+    product_norm,
     sim_bn,
     squares,
     tails,
@@ -345,30 +346,68 @@ def lemma_a2_corrected() -> Plan:
     )
 
 
-@misprint(
-    "wen2023/lemma-a.2/tails-",
-    printed="Near the infimum of ‖γ‖² + ‖W2‖² all neurons have ‖W1_j[3:d]‖ ≤ ε.",
-    corrected="Near the infimum of ‖γ‖² + ‖W2‖² the sum of |γ_j W2_j| ‖W1_j[3:d]‖/‖W1_j‖ is small: "
+@claim(
+    "wen2023/lemma-a.2/tails-as-printed",
+    "Near the infimum of ‖γ‖² + ‖W2‖² all neurons have ‖W1_j[3:d]‖ ≤ ε.",
+    source="Lemma A.2",
+    evidence="certificate",
+    reading="as printed",
+)
+def lemma_a2_tails_as_printed() -> Verdict:
+    """A network with split neurons, all of which count: |γ_j W2_j| ≥ 0.2."""
+    model, params, data = with_split_neurons(1e-4)
+    longest = np.linalg.norm(params["W1"][:, 2:], axis=1).max()
+    above = squares(params) - 4
+    note = f"largest ‖W1_j[3:d]‖, neurons split in two, ‖γ‖² + ‖W2‖² = 4 + {above:.0e}"
+    near = at_most(squares(params), 4.0, 1e-7, "‖γ‖² + ‖W2‖²"), fits(model, params, data)
+    return assuming(at_most(longest, 0.1, 0.0, note), *near)
+
+
+@universal(
+    "wen2023/lemma-a.2/tails-corrected",
+    "Near the infimum of ‖γ‖² + ‖W2‖² the sum of |γ_j W2_j| ‖W1_j[3:d]‖/‖W1_j‖ is small: "
     "the scale of W1_j is free.",
     source="Lemma A.2",
+    refuted_by="an interpolating network with a sum above the proven bound",
+    largest=1.0,
     evidence="proof",
-    refuted_with="certificate",
+    reading="as corrected",
+    evaluations=100,
 )
-def lemma_a2_tails(as_printed: bool) -> Verdict:
-    """A network with split neurons, all of which count: |γ_j W2_j| ≥ 0.2.
+def lemma_a2_tails_corrected() -> Plan:
+    """The sum over its bound. Proof: that of `corrected_tail`, with q = κ/2."""
+    yield from networks(
+        lambda params, data: tail_share(params, data, (squares(params) - 4) / 2),
+        starts=_split,
+        sets=(SMALL,),
+    )
 
-    Proof, as corrected: that of `corrected_tail`, with q = κ/2.
-    """
-    model, params, data = with_split_neurons(1e-4)
-    near = at_most(squares(params), 4.0, 1e-7, "‖γ‖² + ‖W2‖²"), fits(model, params, data)
-    if as_printed:
-        longest = np.linalg.norm(params["W1"][:, 2:], axis=1).max()
-        above = squares(params) - 4
-        note = f"largest ‖W1_j[3:d]‖, neurons split in two, ‖γ‖² + ‖W2‖² = 4 + {above:.0e}"
-        return assuming(at_most(longest, 0.1, 0.0, note), *near)
-    bound = corrected_tail(data, (squares(params) - 4) / 2)
-    note = f"the sum of the same network, against the proven bound {bound:.1e}"
-    return provided(at_most(weighted_tail(params), bound, 0.0, note), *near)
+
+@universal(
+    "wen2023/lemma-a.1/all-neurons-corrected",
+    "A minimizer of ‖γ ⊙ W2‖₁ has W1_j[3:d] = 0 for all neurons with γ_j W2_j ≠ 0.",
+    source="Lemma A.1",
+    refuted_by="an interpolating network with ‖γ ⊙ W2‖₁ = 2 + q and a sum of "
+    "|γ_j W2_j| ‖W1_j[3:d]‖/‖W1_j‖ above a bound that is 0 at q = 0",
+    largest=1.0,
+    evidence="proof",
+    reading="as corrected",
+    evaluations=100,
+)
+def all_neurons_corrected() -> Plan:
+    """Proof: at ‖γ ⊙ W2‖₁ = 2 the bound of `corrected_tail` is 0 (q = 0): a neuron with
+    γ_j W2_j ≠ 0 has g_j = 0, so that Var ℓ(h*, ·) = 0 over S, which spans. The attack is on all
+    q > 0; at q = 0 there is the optimum itself, with two neurons of γ_j W2_j = 0."""
+    model, params, data = with_idle_neurons(0.0)
+    used = tails(params)[params["gamma"] * params["W2"] != 0]
+    yield equal(used.max(), 0.0, 1e-12, "largest ‖W1_j[3:d]‖/‖W1_j‖ where used")
+    yield equal(product_norm(params), 2.0, 1e-9, "‖γ ⊙ W2‖₁")
+    yield fits(model, params, data)
+    yield from networks(
+        lambda params, data: tail_share(params, data, product_norm(params) - 2),
+        starts=_split,
+        sets=(SMALL,),
+    )
 
 
 @claim(
@@ -407,12 +446,15 @@ def theorem_3_2_all_neurons_corrected(two=2.0) -> Plan:
     ratio = weighted_tail(params) ** 2 * least / (trace(params, data) - 8)
     yield equal(ratio, two, 2e-3, "squared sum times λ/κ, neurons split in two")
     yield fits(model, params, data)
-    yield from networks(tail_share, starts=_split, sets=(SMALL,))
+    yield from networks(
+        lambda params, data: tail_share(params, data, (trace(params, data) - 8) / 4),
+        starts=_split,
+        sets=(SMALL,),
+    )
 
 
-def tail_share(params: Params, data: ft.Dataset) -> float:
-    """The weighted tails over their bound; NaN where rounding hides how near the infimum is."""
-    q = (trace(params, data) - 8) / 4
+def tail_share(params: Params, data: ft.Dataset, q: float) -> float:
+    """The weighted tails over their bound where Σ|γ_j W2_j| ≤ 2 + q; NaN where rounding hides q."""
     return weighted_tail(params) / corrected_tail(data, q) if q > 1e-10 else np.nan
 
 

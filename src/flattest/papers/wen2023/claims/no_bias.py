@@ -2,18 +2,19 @@
 
 import itertools
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
-from scipy.stats import linregress, t
+from scipy.stats import binom, chi2, linregress, t
 
 import flattest as ft
 from flattest.evidence import Verdict, at_least, at_most, equal
 from flattest.flatness.bounds import two_layer_rademacher_bound
 from flattest.flatness.certification import population_error
 from flattest.ledger.adversary import Family, Plan, universal
-from flattest.ledger.claim import Verdicts, claim, every, misprint, provided
+from flattest.ledger.claim import Verdicts, claim, every, provided
 from flattest.papers.wen2023.claims.bias import fits
+from flattest.papers.wen2023.claims.concentration import three_point, three_point_mass
 from flattest.papers.wen2023.claims.rademacher import cube_relu_rademacher
 from flattest.papers.wen2023.claims.uniform import (
     DRAWS,
@@ -116,18 +117,22 @@ def xor_complexities() -> list[tuple[np.ndarray, float]]:
     return [(x, cube_relu_rademacher(x)) for x in sets]
 
 
-@claim(
+@universal(
     "wen2023/lemma-3.1/rademacher",
     "R_S(Θ_C) ≤ 2C√(d/n) on xor data, which is what Lemma A.24 says of them.",
     source="Lemma 3.1, second part",
+    refuted_by="points of {−1, 1}^d whose R_S, over all signs and cells, is larger",
+    largest=1.0,
     evidence="proof",
-    of=every,
+    evaluations=120,
 )
-def lemma_3_1_rademacher(two=2.0) -> Verdicts:
+def lemma_3_1_rademacher(two=2.0) -> Plan:
     """R_S itself, over all signs and all cells of the cube's arrangement, against the bound.
 
     Proof: that of Lemma A.24, with ‖x_i‖ = √d.
     """
+    for n, d in ((3, 2), (4, 2), (3, 3)):
+        yield Family(f"{n} points of the cube, d = {d}", n * d, partial(_cube_share, d))
     sets = xor_complexities()
     largest = max(R_S / two_layer_rademacher_bound(x, 1.0) for x, R_S in sets)
     note = f"largest R_S over 2C√(d/n), {len(sets)} sets of xor data, d = 2, 3, 4, all signs"
@@ -138,25 +143,66 @@ def lemma_3_1_rademacher(two=2.0) -> Verdicts:
         yield equal(bound, two * 2.83 * np.sqrt(d / n), 1e-12, "the bound of Lemma A.24")
 
 
-@misprint(
-    "wen2023/lemma-a.4/norm-",
-    printed="max ‖x_i‖² = Õ(√d) with high probability.",
-    corrected="max ‖x_i‖² = Õ(d) with high probability.",
-    source="Lemma A.4, proof, last paragraph",
-    evidence="proof",
-    refuted_with="identity",
-)
-def norm_exponent(as_printed: bool, exponent=1.0) -> Verdict:
-    """The exponent of max ‖x_i‖² in d, over n = 4d points.
+def _cube_share(d: int, z: np.ndarray) -> float:
+    """R_S over 2√(d/n), C = 1, for the points of the cube that z has the signs of."""
+    x = np.where(z.reshape(-1, d) > 0, 1.0, -1.0)
+    return cube_relu_rademacher(x) / two_layer_rademacher_bound(x, 1.0)
 
-    Proof, as corrected: by (20) with t = log(n/δ) and a union bound over the n points,
-    max ‖x_i‖² ≤ 32σ²d + 8σ² log(n/δ) with probability 1 − δ; on the cube it is d.
-    """
+
+def norm_exponent() -> float:
+    """The exponent of max ‖x_i‖² in d, over n = 4d points of the cube, where ‖x‖² = d."""
     d = np.array([4, 16, 64, 256])
     largest = [(ft.Xor(int(k)).draw(4 * int(k), 0).x ** 2).sum(axis=1).max() for k in d]
-    found = np.polyfit(np.log(d), np.log(largest), 1)[0]
-    note = "exponent of d on the cube, where ‖x‖² = d"
-    return at_most(found, 0.5, 0.2, note) if as_printed else equal(found, exponent, 1e-6, note)
+    return float(np.polyfit(np.log(d), np.log(largest), 1)[0])
+
+
+@claim(
+    "wen2023/lemma-a.4/norm-as-printed",
+    "max ‖x_i‖² = Õ(√d) with high probability.",
+    source="Lemma A.4, proof, last paragraph",
+    evidence="identity",
+    reading="as printed",
+)
+def norm_as_printed() -> Verdict:
+    return at_most(norm_exponent(), 0.5, 0.2, "exponent of d on the cube, where ‖x‖² = d")
+
+
+@universal(
+    "wen2023/lemma-a.4/norm-corrected",
+    "max ‖x_i‖² = Õ(d) with high probability.",
+    source="Lemma A.4, proof, last paragraph",
+    refuted_by="a law, d, n and δ with Pr(max ‖x_i‖² > 32σ²d + 8σ² log(n/δ)) above δ",
+    least=1.0,
+    evidence="proof",
+    reading="as corrected",
+    evaluations=300,
+)
+def norm_corrected(exponent=1.0) -> Plan:
+    """log(n Pr(‖x‖² ≥ 32σ²d + 8σ² log(n/δ))) over log δ, for normal and three-point coordinates.
+
+    Proof: by (20) with t = log(n/δ) and a union bound over the n points, max ‖x_i‖² ≤
+    32σ²d + 8σ² log(n/δ) with probability 1 − δ; on the cube it is d.
+    """
+    yield equal(norm_exponent(), exponent, 1e-6, "exponent of d on the cube")
+
+    def decoded(z: np.ndarray) -> tuple[int, int, float]:
+        d, n = (round(float(np.exp(np.clip(v, 0, 9)))) for v in z[1:])
+        return d, n, float(min(z[0], 0)) - 1e-3
+
+    def normal(z: np.ndarray) -> float:
+        d, n, log_delta = decoded(z)
+        level = 32 * d + 8 * (np.log(n) - log_delta)
+        return float((np.log(n) + chi2.logsf(level, d)) / log_delta)
+
+    def three_points(z: np.ndarray) -> float:
+        q, (d, n, log_delta) = three_point_mass(z[0]), decoded(z[1:])
+        if np.isnan(q):
+            return q
+        level = (32 * d + 8 * (np.log(n) - log_delta)) * three_point(q).proxy
+        return float((np.log(n) + binom.logsf(np.ceil(level * q) - 1, d, q)) / log_delta)
+
+    yield Family("normal x, any δ, d and n", 3, normal)
+    yield Family("three-point laws, any δ, d and n", 4, three_points)
 
 
 def truncated(t, c: float, four: float = 4.0, two: float = 2.0) -> list[tuple]:
@@ -168,15 +214,18 @@ def truncated(t, c: float, four: float = 4.0, two: float = 2.0) -> list[tuple]:
     ]
 
 
-@claim(
+@universal(
     "wen2023/equation-15",
     "l_c of (15) is continuously differentiable with slopes that are 2-Lipschitz, at most 2c², and "
     "differs from (f − y)² by no more than (f − y)² 1(|f − y| ≥ c).",
     source="Equation (15)",
+    refuted_by="c and two values of |f − y| with a steeper slope or a larger difference",
+    largest=1.0,
+    attained=True,
     evidence="proof",
-    of=every,
+    evaluations=600,
 )
-def equation_15(four=4.0, two=2.0) -> Verdicts:
+def equation_15(four=4.0, two=2.0) -> Plan:
     """Proof: its pieces are quadratic with second derivatives 2, −2 and 0, so nothing is left to
     check but where they meet: they have one value and one slope at c and at 2c, and the slope is
     not negative between them, so that l_c rises to its last value. So t² − l_c is 0 up to c, and
@@ -187,11 +236,30 @@ def equation_15(four=4.0, two=2.0) -> Verdicts:
         yield equal(above, below, 1e-12, f"value at {k}c")
         yield equal(start + go_on, start + rise, 1e-12, f"slope at {k}c")
     t = np.linspace(0, 4 * c, 4001)
-    starts, values, _ = zip(*truncated(t, c, four, two), strict=True)
-    l_c = np.select([t >= start for start in starts[::-1]], values[::-1])
+    l_c = _truncated_at(t, c, 1, four, two)
     yield equal(l_c.max(), 2 * c**2, 1e-12, "largest value")
     yield equal((t**2 - l_c)[t < c].max(), 0.0, 1e-12, "t² − l_c for t < c")
-    yield at_most(np.max((t**2 - l_c) / np.maximum(t, 1e-9) ** 2), 1.0, 0.0, "(t² − l_c)/t²")
+    yield Family("c and two values of |f − y|", 3, lambda z: _truncated_shares(*np.abs(z)))
+
+
+def _truncated_at(t, c: float, part: int, *constants: float):
+    """l_c (part 1) or its slope (part 2) at t."""
+    pieces = truncated(np.asarray(t), c, *constants)
+    return np.select([t >= piece[0] for piece in pieces[::-1]], [p[part] for p in pieces[::-1]])
+
+
+def _truncated_shares(c: float, s: float, t: float) -> float:
+    """The largest of (l_c′(t) − l_c′(s))/2|t − s|, l_c/2c² and (t² − l_c)/t² or its negative."""
+    if c < 1e-6 or t < 1e-6 * c or abs(t - s) < 1e-6 * c:
+        return float("nan")
+    slopes = _truncated_at(np.array([s, t]), c, 2)
+    lost = 1 - float(_truncated_at(t, c, 1)) / t**2
+    inside = abs(lost) * 1e9 if t < c else max(lost, -lost * 1e9)
+    return max(
+        abs(slopes[1] - slopes[0]) / (2 * abs(t - s)),
+        float(_truncated_at(t, c, 1)) / (2 * c**2),
+        inside,
+    )
 
 
 @claim(

@@ -17,7 +17,8 @@ from scipy.stats import binom, chi2
 import flattest as ft
 from flattest.evidence import Verdict, at_least, at_most, equal
 from flattest.ledger.adversary import Family, Plan, universal
-from flattest.ledger.claim import Verdicts, assuming, misprint, worst
+from flattest.ledger.claim import Verdicts, assuming, claim, misprint, worst
+from flattest.papers.wen2023.claims.concentration import three_point, three_point_mass
 from flattest.papers.wen2023.claims.instances import random_interpolator
 from flattest.problem.distributions import hypercube
 from flattest.problem.randomness import generator
@@ -120,27 +121,49 @@ def lemma_a8() -> Plan:
     yield from pointwise_families(0.125, 4, masked=True)
 
 
-@misprint(
-    "wen2023/lemma-a.8/c-",
-    printed="|w·x|² 1(w·x > 0) has the law of |w·x|² c with c Rademacher, independent of x.",
-    corrected="|w·x|² 1(w·x > 0) has the law of |w·x|² c with c uniform on {0, 1}, independent of "
-    "x.",
-    source="Lemma A.8, proof",
-    evidence="proof",
-    refuted_with="enumeration",
-)
-def masked_law(as_printed: bool) -> Verdict:
-    """The law of |w·x|² 1(w·x > 0) against that of |w·x|² c, over the cube, as sorted values.
-
-    Proof, as corrected: x and −x have one law, so that given |w·x| > 0 both signs of w·x are
-    equally likely: 1(w·x > 0) is then uniform on {0, 1}, whatever |w·x|.
-    """
-    x = hypercube(6)
-    h = x @ np.arange(1.0, 7.0)
+def masked_distance(h: np.ndarray, values_of_c: tuple[float, float]) -> float:
+    """The distance of quantiles of h² 1(h > 0) and of h² c, c uniform on its two values, where all
+    the h are equally likely."""
     left = np.repeat(np.maximum(h, 0) ** 2, 2)
-    right = np.concatenate([h**2 * c for c in (-1.0 if as_printed else 0.0, 1.0)])
-    distance = np.abs(np.sort(left) - np.sort(right)).max()
+    right = np.concatenate([h**2 * c for c in values_of_c])
+    return float(np.abs(np.sort(left) - np.sort(right)).max())
+
+
+@claim(
+    "wen2023/lemma-a.8/c-as-printed",
+    "|w·x|² 1(w·x > 0) has the law of |w·x|² c with c Rademacher, independent of x.",
+    source="Lemma A.8, proof",
+    evidence="enumeration",
+    reading="as printed",
+)
+def masked_law_as_printed() -> Verdict:
+    distance = masked_distance(hypercube(6) @ np.arange(1.0, 7.0), (-1.0, 1.0))
     return equal(distance, 0.0, 1e-12, "distance of quantiles over {−1, 1}⁶")
+
+
+@universal(
+    "wen2023/lemma-a.8/c-corrected",
+    "|w·x|² 1(w·x > 0) has the law of |w·x|² c with c uniform on {0, 1}, independent of x.",
+    source="Lemma A.8, proof",
+    refuted_by="w and points ±x_1, …, ±x_k, all equally likely, where the laws differ",
+    largest=0.0,
+    tolerance=1e-12,
+    evidence="proof",
+    reading="as corrected",
+    evaluations=300,
+)
+def masked_law_corrected() -> Plan:
+    """Proof: x and −x have one law, so that given |w·x| > 0 both signs of w·x are equally likely:
+    1(w·x > 0) is then uniform on {0, 1}, whatever |w·x|."""
+    distance = masked_distance(hypercube(6) @ np.arange(1.0, 7.0), (0.0, 1.0))
+    yield equal(distance, 0.0, 1e-12, "distance of quantiles over {−1, 1}⁶")
+
+    def relative(z: np.ndarray) -> float:
+        h = z[3:].reshape(-1, 3) @ z[:3]
+        h = np.concatenate([h, -h]) / max(np.abs(h).max(), 1e-300)
+        return masked_distance(h, (0.0, 1.0))
+
+    yield Family("w and ±x_1, …, ±x_4 in R³", 15, relative)
 
 
 def greedy_cover(points: np.ndarray, epsilon: float) -> np.ndarray:
@@ -294,37 +317,63 @@ def lemma_a5() -> Plan:
     yield equal(few, 0.0, 0.0, "least share at n = d, where some w has no active point")
 
 
-@misprint(
-    "wen2023/lemma-a.5/chebyshev-",
-    printed="Where log(2n/δ) > 1024d, 4 Var‖x‖²/(d²n) ≤ 2048d²/n ≤ 2048d² e^{−1024d} δ.",
-    corrected="By Chernoff's bound Pr((1/n) Σ‖x_i‖² > 4σ²d) ≤ e^{−nd(1 − log(2)/2)}, at most δ/2 "
+@claim(
+    "wen2023/lemma-a.5/chebyshev-as-printed",
+    "Where log(2n/δ) > 1024d, 4 Var‖x‖²/(d²n) ≤ 2048d²/n ≤ 2048d² e^{−1024d} δ.",
+    source="Lemma A.5, proof, upper bound",
+    evidence="identity",
+    reading="as printed",
+)
+def chebyshev_as_printed() -> Verdict:
+    """1/n ≤ e^{−1024d} δ is used, but log(2n/δ) > 1024d says 1/n < 2 e^{−1024d}/δ.
+
+    The instance is d = 1, δ = e^{−2000}, n = 10⁵, and no such n = O(log(1/δ)) would do: Chebyshev
+    gives a power of n, and asks for 1/δ samples. (Var‖x‖² ≤ 2048σ⁴d² also makes the second term
+    8192σ⁴/n.)
+    """
+    d, log_delta, n = 1, -2000.0, 1e5
+    note = "log of 1/n against that of e^{−1024d} δ, at d = 1, δ = e^{−2000}, n = 10⁵"
+    hypothesis = at_least(np.log(2 * n) - log_delta, 1024 * d, 0.0, "log(2n/δ)")
+    return assuming(at_most(-np.log(n), -1024 * d + log_delta, 0.0, note), hypothesis)
+
+
+@universal(
+    "wen2023/lemma-a.5/chebyshev-corrected",
+    "By Chernoff's bound Pr((1/n) Σ‖x_i‖² > 4σ²d) ≤ e^{−nd(1 − log(2)/2)}, at most δ/2 "
     "for n ≥ 2 log(2/δ)/d.",
     source="Lemma A.5, proof, upper bound",
+    refuted_by="a law of proxy σ² and nd with a larger probability",
+    largest=1.0,
     evidence="proof",
-    refuted_with="identity",
+    reading="as corrected",
+    evaluations=300,
 )
-def chebyshev(as_printed: bool, half=0.5) -> Verdict:
-    """The upper bound of (6) for tiny δ.
+def chernoff(half=0.5) -> Plan:
+    """Pr((1/n) Σ‖x_i‖² > 4σ²d) e^{nd(1 − log(2)/2)}, for normal and three-point coordinates.
 
-    As printed 1/n ≤ e^{−1024d} δ is used, but log(2n/δ) > 1024d says 1/n < 2 e^{−1024d}/δ. The
-    instance is d = 1, δ = e^{−2000}, n = 10⁵, and no such n = O(log(1/δ)) would do: Chebyshev gives
-    a power of n, and asks for 1/δ samples. (Var‖x‖² ≤ 2048σ⁴d² also makes the second term
-    8192σ⁴/n.)
-
-    Proof, as corrected: a σ-subgaussian x has E e^{λ‖x‖²} = E e^{√(2λ) x·g} ≤ E e^{λσ²‖g‖²} =
+    Proof: a σ-subgaussian x has E e^{λ‖x‖²} = E e^{√(2λ) x·g} ≤ E e^{λσ²‖g‖²} =
     (1 − 2λσ²)^{−d/2} for 2λσ² < 1 and g standard normal, so with λ = 1/(4σ²) the mean of n exceeds
     4σ²d with probability at most e^{−nd} 2^{nd/2}. The exponent is that of this bound on normal x,
     where E e^{λ‖x‖²} is exact, by numerical integration.
     """
-    if as_printed:
-        d, log_delta, n = 1, -2000.0, 1e5
-        note = "log of 1/n against that of e^{−1024d} δ, at d = 1, δ = e^{−2000}, n = 10⁵"
-        hypothesis = at_least(np.log(2 * n) - log_delta, 1024 * d, 0.0, "log(2n/δ)")
-        return assuming(at_most(-np.log(n), -1024 * d + log_delta, 0.0, note), hypothesis)
     d = 3
     mgf = quad(lambda r: np.exp(r / 4 + chi2.logpdf(r, d)), 0, np.inf)[0]
     rate = 1 - half * np.log(2)
-    return equal(1 - np.log(mgf) / d, rate, 1e-6, "exponent per nd at λ = 1/(4σ²), C2 = 4σ²")
+    yield equal(1 - np.log(mgf) / d, rate, 1e-6, "exponent per nd at λ = 1/(4σ²), C2 = 4σ²")
+
+    def normal(z: np.ndarray) -> float:
+        nd = float(np.exp(np.clip(z[0], -7, 7)))
+        return float(np.exp(chi2.logsf(4 * nd, nd) + nd * (1 - np.log(2) / 2)))
+
+    def three_points(z: np.ndarray) -> float:
+        q, nd = three_point_mass(z[0]), round(float(np.exp(np.clip(z[1], 0, 7))))
+        if np.isnan(q):
+            return q
+        log_tail = binom.logsf(np.floor(4 * nd * q * three_point(q).proxy), nd, q)
+        return float(np.exp(log_tail + nd * (1 - np.log(2) / 2)))
+
+    yield Family("normal x, any nd", 1, normal)
+    yield Family("three-point laws, nd ≤ 1000", 2, three_points)
 
 
 @misprint(

@@ -1,0 +1,108 @@
+"""The documentation: every public name has its entry and an example, every block of code is run or
+marked as output, commands that are shown exist, and pictures are those of their scripts."""
+
+import ast
+import re
+import runpy
+import shlex
+
+import matplotlib.image
+import numpy as np
+import pytest
+
+import flattest
+from flattest.cli import _dispatch
+from support.places import ROOT
+
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md")), *sorted((DOCS / "api").glob("*.md"))]
+FENCE = re.compile(r"^(`{3,})(.*?)\n(.*?)^\1$", re.MULTILINE | re.DOTALL)
+RUN, COMMANDS, OUTPUT = "python", "sh", "text"
+ENTRY = re.compile(r"^::: flattest\.([\w.]+)$", re.MULTILINE)
+SCRIPTS = sorted((DOCS / "gallery").glob("*.py"))
+
+
+def blocks(page, language):
+    found = FENCE.findall(page.read_text(encoding="utf-8"))
+    return [text for _, name, text in found if name == language]
+
+
+def test_every_public_name_has_an_entry_and_an_example_on_its_page():
+    for page in (DOCS / "api").glob("*.md"):
+        examples = "\n".join(blocks(page, RUN))
+        for entry in ENTRY.findall(page.read_text(encoding="utf-8")):
+            assert f"ft.{entry.rpartition('.')[2]}" in examples, entry
+
+
+def test_every_entry_is_a_public_name_at_its_home():
+    entries = [e for page in PAGES for e in ENTRY.findall(page.read_text(encoding="utf-8"))]
+    homes = {f"{home}.{name}".removeprefix("flattest.") for name, home in flattest._HOMES.items()}
+    assert sorted(entries) == sorted(homes)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_block_of_code_is_run_or_marked_as_commands_or_output(page):
+    languages = {name for _, name, _ in FENCE.findall(page.read_text(encoding="utf-8"))}
+    assert languages <= {RUN, COMMANDS, OUTPUT}
+
+
+def shown_commands():
+    """Lines of the documents that call flattest, their continuations joined."""
+    for page in PAGES:
+        for block in blocks(page, COMMANDS):
+            for line in block.replace("\\\n", " ").splitlines():
+                for called in re.findall(r"(?:^|&& |bin/)flattest ([a-z].*?)(?: &&|$)", line):
+                    yield page.name, shlex.split(called, comments=True)
+
+
+def test_every_command_that_is_shown_exists_with_its_options(capsys):
+    shown = list(shown_commands())
+    assert len(shown) > 30
+    known = {name: options_of(name, capsys) for name in {words[0] for _, words in shown}}
+    for page, (name, *rest) in shown:
+        options = {word.partition("=")[0] for word in rest if word.startswith("-")}
+        assert options <= known[name], (page, name)
+
+
+def options_of(name, capsys):
+    with pytest.raises(SystemExit):
+        _dispatch.main([name, "--help"])
+    return set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", capsys.readouterr().out))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+def test_a_script_of_the_gallery_draws_its_picture(script, cwd):
+    """At most one pixel in a hundred differs by more than an eighth of the scale: fonts and the
+    last digits of training may move a line by a hair."""
+    if script.stem == "resnet":
+        pytest.importorskip("torch", exc_type=ImportError)
+    runpy.run_path(str(script))
+    kept, drawn = (
+        matplotlib.image.imread(folder / f"{script.stem}.png") for folder in (script.parent, cwd)
+    )
+    assert kept.shape == drawn.shape
+    assert (np.abs(kept - drawn).max(axis=-1) > 1 / 8).mean() <= 0.01
+
+
+def test_a_picture_that_is_not_the_script_s_would_be_noticed():
+    pictures = [matplotlib.image.imread(path) for path in sorted((DOCS / "gallery").glob("*.png"))]
+    assert len(pictures) == len(SCRIPTS)
+    same = [p for p in pictures if p.shape == pictures[0].shape]
+    others = [(np.abs(p - q).max(axis=-1) > 1 / 8).mean() for p in same for q in same if p is not q]
+    assert all(share > 0.01 for share in others)
+
+
+def test_scripts_of_the_gallery_open_with_a_title_and_words():
+    for script in SCRIPTS:
+        title, _, words = ast.get_docstring(ast.parse(script.read_text())).partition("\n\n")
+        assert title
+        assert words
+
+
+def test_the_navigation_names_every_document():
+    """What mkdocs.yml does not name, nobody finds."""
+    named = set(re.findall(r": ([\w./-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE))
+    there = {str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md")}
+    made = {"changelog.md", "contributing.md", "cite.md", "committed.md", "gallery.md"}
+    assert named - made - {"benchmarks.md", "api/index.md"} == there
