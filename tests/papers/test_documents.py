@@ -173,7 +173,7 @@ def readme():
     yield "refuted for every draw of n = 54 points"
     proven = by_seed("question1/d30-n100", "the mean of proven at the end")
     yield f"proven for {sum(proven):.0f} of {len(proven)} draws of n = 100"
-    yield f"| no bias | ✓ for {sum(proven):.0f} of {len(proven)} training sets |"
+    yield f"| no bias | ✓ for {sum(proven):.0f} of {len(proven)} training sets, "
     assert column("spike/excess", "error_at_1e-06").low > 0.99
     yield "within 1e-5 of the infimum is wrong on more than 99 % of the points"
 
