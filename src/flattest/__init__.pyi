@@ -89,6 +89,15 @@ from flattest.flatness.search import (
 from flattest.flatness.spikes import (
     sim_bn_spike as sim_bn_spike,
 )
+from flattest.flatness.watch import (
+    CsvLog as CsvLog,
+    TensorBoardLog as TensorBoardLog,
+    WandbLog as WandbLog,
+    Watch as Watch,
+)
+from flattest.flatness.words import (
+    explain as explain,
+)
 from flattest.lab.challenge import (
     Challenge as Challenge,
 )
@@ -205,6 +214,9 @@ from flattest.rescaling.two_layer import (
 from flattest.runs.store import (
     Store as Store,
     StoredRun as StoredRun,
+)
+from flattest.runs.watched import (
+    StoreLog as StoreLog,
 )
 from flattest.stability.functions import (
     second_derivative as second_derivative,

@@ -33,16 +33,25 @@ except ImportError:
 from flattest.curvature import sharpness
 from flattest.curvature.module_batches import Forward
 from flattest.curvature.modules import module_operator
-from flattest.flatness import league as measures, measure as flatness
+from flattest.flatness import league as measures, measure as flatness, words
+from flattest.flatness.module_watch import (
+    ModuleWatch as Watch,
+    lightning_callback,
+    trainer_callback,
+)
 
 __all__ = [
+    "Watch",
+    "explain",
     "hutchinson",
     "league",
+    "lightning_callback",
     "measure",
     "spectrum",
     "top_eigenvalue",
     "top_eigenvalues",
     "trace",
+    "trainer_callback",
     "xtrace",
 ]
 
@@ -81,6 +90,7 @@ def _of_module(
 
 measure = _of_module(flatness.measure)
 league = _of_module(measures.league)
+explain = _of_module(words.explain)
 trace = _of_module(sharpness.trace)
 hutchinson = _of_module(sharpness.hutchinson)
 xtrace = _of_module(sharpness.xtrace)

@@ -239,38 +239,12 @@ def test_what_cannot_be_asked_is_refused():
     assert "lr=" in found.missing["edge"]
 
 
-def snapshot(module):
-    import torch
-
-    return (
-        {name: t.clone() for name, t in module.state_dict().items()},
-        {name: None if p.grad is None else p.grad.clone() for name, p in module.named_parameters()},
-        [(m.training, len(m._forward_hooks), len(m._backward_hooks)) for m in module.modules()],
-        torch.get_rng_state().clone(),
-        torch.get_default_dtype(),
-        {p.device for p in module.parameters()},
-    )
-
-
-def assert_untouched(before, module):
-    import torch
-
-    after = snapshot(module)
-    for one, other in zip(before[:2], after[:2], strict=True):
-        assert all(
-            a is b is None or torch.equal(a, b)
-            for a, b in zip(one.values(), other.values(), strict=True)
-        )
-    assert before[2] == after[2]
-    assert torch.equal(before[3], after[3])
-    assert before[4:] == after[4:]
-
-
 @pytest.mark.peer
 @pytest.mark.parametrize("activation", ["relu", "softplus"])
 def test_a_module_has_the_league_of_its_twin_and_stays_as_it_was(activation):
     torch = pytest.importorskip("torch", exc_type=ImportError)
     from support.twins import twin
+    from support.untouched import assert_untouched, snapshot
 
     model, data = cases.model("depth3", activation), cases.data()
     params = cases.params(model, data)

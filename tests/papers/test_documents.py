@@ -159,6 +159,25 @@ def mulayoff2021():
     yield f"({centre.low:.2f} to {centre.high:.2f})"
 
 
+def readme():
+    free, kept = (
+        column(f"question2/decides-{name}", "test error") for name in ("as-it-is", "kept")
+    )
+    yield (
+        f"With bias 1-SAM has a test error of {free.median:.2f} after 10 000 epochs; if "
+        f"its perturbation may not switch a neuron on or off, {kept.median:.2f}"
+    )
+    # Only a network that refutes has a test error, and a column is there where every seed has one.
+    assert FOUND["question1/d30-n54"].seeds == 10
+    assert column("question1/d30-n54", "test_error").low > 0
+    yield "refuted for every draw of n = 54 points"
+    proven = by_seed("question1/d30-n100", "the mean of proven at the end")
+    yield f"proven for {sum(proven):.0f} of {len(proven)} draws of n = 100"
+    yield f"| no bias | ✓ for {sum(proven):.0f} of {len(proven)} training sets, "
+    assert column("spike/excess", "error_at_1e-06").low > 0.99
+    yield "within 1e-5 of the infimum is wrong on more than 99 % of the points"
+
+
 SENTENCES = [
     pytest.param(document, sentence, id=f"{document}-{sentence[:40]}")
     for document, said in (
@@ -167,6 +186,7 @@ SENTENCES = [
         ("wen2023", spike),
         ("vardhan2026", vardhan2026),
         ("mulayoff2021", mulayoff2021),
+        ("../README", readme),
     )
     for sentence in said()
 ]

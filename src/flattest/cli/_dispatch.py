@@ -18,6 +18,7 @@ GROUPS = {
         "judge",
         "sweep",
         "measure",
+        "compare",
         "example",
         "construct",
         "certify",

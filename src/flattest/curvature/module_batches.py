@@ -60,7 +60,9 @@ def batches_of(data: Any) -> list[Batch]:
             "Data are a pair of arrays (inputs and targets) or a loader of such pairs, "
             f"not {type(data).__name__}."
         )
-    given = [data] if _is_batch(data) else list(data)
+    # A loader draws a seed from the global generator each time that it is gone through.
+    with torch.random.fork_rng(devices=[]):
+        given = [data] if _is_batch(data) else list(data)
     if not (filled := [batch for batch in map(_batch, given) if len(batch)]):
         raise FlattestError("The data are empty: they need at least one sample.")
     return filled

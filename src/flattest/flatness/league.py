@@ -520,6 +520,7 @@ class League:
     values: dict[str, Quantity]
     missing: dict[str, str]
     settings: LeagueSettings
+    mean_loss: float
     density: SpectralDensity | None = field(default=None, repr=False)
 
     def __getitem__(self, name: str) -> float:
@@ -536,7 +537,13 @@ class League:
             for name, q in self.values.items()
         }
         settings = {f.name: getattr(self.settings, f.name) for f in fields(self.settings)}
-        return {"values": values, "missing": dict(self.missing), "settings": settings}
+        missing = dict(self.missing)
+        return {
+            "values": values,
+            "missing": missing,
+            "settings": settings,
+            "mean_loss": self.mean_loss,
+        }
 
     def json(self) -> str:
         return json.dumps(self.as_dict(), indent=1)
@@ -582,4 +589,4 @@ def league(
         except NotDefined as reason:
             missing[name] = str(reason)
     density = subject.density if "spectrum" in values else None
-    return League(values, missing, subject.settings, density)
+    return League(values, missing, settings, subject.op.mean_loss(), density)

@@ -27,7 +27,7 @@ from flattest.experiments.expectations import AtLeastInEverySeed, AtMostInEveryS
 from flattest.experiments.experiment import Computed, Experiment, Variant
 
 # At interpolators batches have no gradient, and the edge is λ_max by another name.
-_LEFT_OUT = ("batch_sharpness", "edge")
+LEFT_OUT = ("batch_sharpness", "edge")
 # Numbers below this are rounding errors of 0.
 _ZERO = 1e-9
 
@@ -75,7 +75,7 @@ class AtEqualFlatness(Computed, frozen=True, tag="league/at_equal_flatness"):
 
         model, params, certificate = network
         settings = ft.LeagueSettings(layer="W2", m=1)
-        only = [name for name in ft.MEASURES if name not in _LEFT_OUT]
+        only = [name for name in ft.MEASURES if name not in LEFT_OUT]
         league = ft.league(model, params, data, only=only, settings=settings)
         values = {name: quantity.value for name, quantity in league.values.items()}
         error = population_error(model, params, data, 20_000).value
