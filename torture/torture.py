@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from children import BAD, Outcome
@@ -37,6 +38,17 @@ HEAD = """\
 | part | cases | ended | lost | silent | hung | tracebacks | seconds | commit |
 | --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | --- |
 """
+# Imported first: a Ctrl-C in the middle of an import would leave half of it to the next case.
+SLOW = (
+    "jax",
+    "numba",
+    "distributed",
+    "scipy.optimize",
+    "clarabel",
+    "matplotlib.figure",
+    "rich.live",
+)
+SLOW += ("flattest.training.train", "flattest.lab.scenario", "flattest.report.figure")
 Part = Callable[[random.Random, Path, int], Iterator[Outcome]]
 PARTS: dict[str, tuple[Part, int]] = {
     "clocks": (clocks, 50),
@@ -46,7 +58,10 @@ PARTS: dict[str, tuple[Part, int]] = {
     "processes": (processes, 100),
     "disks": (disks, 18),
     "flips": (flips, 500),
-    "kills": (kills, 60),
+    "runners": (partial(kills, "runner"), 30),
+    "workers": (partial(kills, "worker"), 10),
+    "schedulers": (partial(kills, "scheduler"), 10),
+    "parents": (partial(kills, "parent"), 10),
 }
 
 
@@ -87,7 +102,7 @@ def warm() -> None:
     """Import everything, and start nothing that a fork would not survive (JAX's threads)."""
     for name in commands_there_are():
         load(name)
-    for name in ("jax", "numba", "distributed", "flattest.training.train", "flattest.lab.scenario"):
+    for name in SLOW:
         importlib.import_module(name)
     experiments()
 
