@@ -316,3 +316,12 @@ def test_without_torch_the_sentence_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(FlattestError, match=r"flattest\[torch\]"):
         ft.torch  # noqa: B018
+
+
+def test_without_a_tolerance_the_top_eigenvalue_is_left_out():
+    module, x, y, loss = case("residual")
+    whole, least = (ft.torch.measure(module, (x, y), loss, tol=tol) for tol in (1e-8, None))
+    assert least.top_eigenvalue is None
+    assert (least.trace, least.least) == (whole.trace, whole.least)
+    assert "top eigenvalue" in str(whole)
+    assert "top eigenvalue" not in str(least)

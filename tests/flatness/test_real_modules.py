@@ -518,3 +518,28 @@ def _hessian_of(module, args, y, loss):
 def test_a_dict_without_targets_is_refused():
     with pytest.raises(FlattestError, match="targets under 'labels'"):
         ft.torch.measure(Named(), {"tokens": torch.zeros(3, 4, dtype=int)}, "cross_entropy")
+
+
+@pytest.mark.parametrize("read", ["tolist", "numpy", "asarray"])
+def test_numbers_that_leave_the_tensors_are_noticed(read):
+    """What comes back is a constant to autograd: with first derivatives alone the trace would be
+    that of another network, and be called exact."""
+
+    class Leaves(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.last = nn.Linear(2, 3), nn.Linear(3, 1)
+
+        def forward(self, x):
+            h = torch.relu(self.first(x))
+            values = {
+                "tolist": lambda: h.tolist(),
+                "numpy": lambda: h.detach().numpy(),
+                "asarray": lambda: np.asarray(h.detach()),
+            }[read]()
+            return self.last(h * torch.tensor(np.array(values), dtype=h.dtype))
+
+    torch.manual_seed(0)
+    data = torch.randn(5, 2), torch.randn(5, 1)
+    with pytest.raises(ft.FlattestError, match="second derivatives of this module are wrong"):
+        ft.torch.trace(Leaves(), data)

@@ -17,6 +17,8 @@ special = later("scipy.special")
 Matmat = Callable[[np.ndarray], np.ndarray]
 
 _FEWEST_PROBES = 16
+# Entries of all probes that are held at once, or those of one.
+_MOST_ENTRIES = 2**24
 
 
 @dataclass(frozen=True)
@@ -64,11 +66,14 @@ def random_signs(
     _check_budget(rtol, most_products)
     diagonal, samples = np.zeros(size), np.empty(0)
     while len(samples) < most_products:
-        z = rng.choice([-1.0, 1.0], (min(ROWS_AT_ONCE, most_products - len(samples)), size))
+        rows = min(ROWS_AT_ONCE, max(1, _MOST_ENTRIES // size), most_products - len(samples))
+        z = rng.choice([-1.0, 1.0], (rows, size))
         terms = z * products(z)
         diagonal += terms.sum(axis=0)
         samples = np.append(samples, terms.sum(axis=1))
-        if standard_error(samples) <= rtol * abs(offset + samples.mean()):
+        if len(samples) >= _FEWEST_PROBES and standard_error(samples) <= rtol * abs(
+            offset + samples.mean()
+        ):
             break
     return Probes(samples, diagonal / len(samples))
 

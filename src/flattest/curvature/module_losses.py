@@ -21,6 +21,11 @@ from flattest.problem.losses import CrossEntropy, Logistic, loss as flattest_los
 # Beyond this many outputs a loss without a closed form would need too large a Hessian.
 MOST_OUTPUTS = 1024
 
+_NOT_CONVEX = (
+    "Random combinations of outputs need a loss that is convex in them; this one curves down "
+    "somewhere."
+)
+
 OfBatch = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
@@ -50,6 +55,23 @@ class SampleLoss:
     mass: Callable[[torch.Tensor, torch.Tensor], float] | None = count
     known: bool = True
     closed: Callable[[torch.Tensor], bool] = lambda f: True
+    # v = S ε for each sample, from random signs ε shaped like f, where S need not be formed.
+    combined: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor] | None = None
+
+    def combination(self, f: torch.Tensor, y: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
+        """v = S ε for each sample, like f, with random signs ε: E v vᵀ = ∇²_f ℓ."""
+        if self.combined is not None:
+            return self.combined(f, y, _signs(f, rng))
+        columns, signs = self.factor(f, y)
+        if (signs < 0).any():
+            raise FlattestError(_NOT_CONVEX)
+        v = columns * signs[:, None]
+        return (v @ _signs(v[:, 0], rng)[:, :, None])[:, :, 0].reshape(f.shape)
+
+
+def _signs(like: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
+    drawn = torch.randint(0, 2, like.shape, generator=rng)
+    return drawn.to(like.device, like.dtype).mul_(2).sub_(1)
 
 
 # PyTorch's that are means, or sums, over entries.
@@ -196,10 +218,28 @@ def _by_label(loss: nn.CrossEntropyLoss | nn.NLLLoss) -> SampleLoss:
             return y.numel() / f.shape[1]
         return float(_weight_of(loss, f, y).sum())
 
+    def combined(f, y, signs):
+        """√m (√p ⊙ ε − p (√p · ε)) for each label."""
+        moved, labels = _classes_second(f, y)
+        axis = 1 if moved is f else f.dim() - 1
+        mass = _label_mass(loss, moved, labels).unsqueeze(axis)
+        if (mass < 0).any():
+            raise FlattestError(_NOT_CONVEX)
+        p = torch.softmax(f, axis)
+        v = p.sqrt() * signs
+        return mass.sqrt() * (v - p * v.sum(axis, keepdim=True))
+
     by_autograd = _autograd_factor(total)
     # Beyond one label per sample the factor is dense.
     closed = lambda f: f.dim() == 2 and isinstance(loss, nn.CrossEntropyLoss)  # noqa: E731
-    return SampleLoss(total, factor, mass if loss.reduction == "mean" else None, closed=closed)
+    entropy = isinstance(loss, nn.CrossEntropyLoss)
+    return SampleLoss(
+        total,
+        factor,
+        mass if loss.reduction == "mean" else None,
+        closed=closed,
+        combined=combined if entropy else None,
+    )
 
 
 def _classes_second(f: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -227,7 +267,7 @@ def _label_mass(loss: nn.CrossEntropyLoss, f, y) -> torch.Tensor:
     s, classes = loss.label_smoothing, f.shape[1]
     w = f.new_ones(classes) if loss.weight is None else loss.weight.to(f.device)
     if y.is_floating_point():
-        return ((1 - s) * y + s / classes) @ w
+        return torch.tensordot((1 - s) * y + s / classes, w, ([1], [0]))
     return ((1 - s) * _weight_of(loss, f, y) + s * w.mean()) * (y != loss.ignore_index)
 
 

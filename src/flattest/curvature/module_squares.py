@@ -115,7 +115,7 @@ class GaussNewton:
             for form, delta in zip(forms, deltas, strict=True):
                 for parameter, squares in form.squares(delta, signs, self.most_entries):
                     _add(diagonal, parameter, squares)
-        for sign, gradients in self._rest(run, x, y):
+        for _, sign, gradients in self._rest(run, x, y):
             for parameter, gradient in gradients:
                 _add(diagonal, parameter, sign * gradient.square())
 
@@ -126,11 +126,37 @@ class GaussNewton:
             for form, delta in zip(forms, deltas, strict=True):
                 for parameter, norms in form.norms(delta, self.most_entries):
                     _add(traces, parameter, (norms * signs).sum())
-        for sign, gradients in self._rest(run, x, y):
+        for _, sign, gradients in self._rest(run, x, y):
             for parameter, gradient in gradients:
                 _add(traces, parameter, sign * gradient.square().sum(dtype=torch.float64))
 
+    def lengths(self, x: Any, y: torch.Tensor) -> torch.Tensor:
+        """σ_ic ‖J_iᵀ s_ic‖² (n, C) over all parameters. `factor` is asked again for the parameters
+        that no layer holds, and may then give other columns, as many."""
+        run = self._run(x, len(y))
+        blocks = [
+            sum(
+                norms
+                for form, delta in zip(forms, deltas, strict=True)
+                for _, norms in form.norms(delta, self.most_entries)
+            )
+            * signs
+            for forms, deltas, signs in self._passes(run, y)
+        ]
+        found = torch.cat(blocks, 1) if blocks else torch.zeros(())
+        rest: dict[tuple[int, int], torch.Tensor] = {}
+        for at, sign, gradients in self._rest(run, x, y):
+            rest[at] = sign * sum(g.square().sum(dtype=torch.float64) for _, g in gradients)
+        return found + torch.stack([*rest.values()]).reshape(len(y), -1) if rest else found
+
+    def gradients(self, x: Any, y: torch.Tensor):
+        """J_iᵀ s_ic by parameter, of all that no layer holds, with its sign."""
+        for _, sign, gradients in self._rest(_Run(torch.empty(0), []), x, y):
+            yield sign, gradients
+
     def _run(self, x: Any, samples: int) -> "_Run":
+        if not self.layers:
+            return _Run(torch.empty(0), [])
         with calls(self.module, self.layers) as found, torch.enable_grad(), _Affine():
             f = self.run(self.module, x)
         return _Run(f, [call for call in found if len(call.z) == samples])
@@ -155,7 +181,7 @@ class GaussNewton:
 
     def _rest(self, run: "_Run", x: Any, y: torch.Tensor):
         """Gradients of the parameters that none of the layers holds, of one sample and one column
-        at a time, with the sign."""
+        at a time: which, its sign, and by parameter."""
         done = {p for call in run.calls for p in call.layer.parameters()}
         rest = [p for p in self.module.parameters() if p.requires_grad and p not in done]
         for i in range(len(y) if rest else 0):
@@ -165,7 +191,7 @@ class GaussNewton:
             for c in range(columns.shape[2]):
                 s = columns[:, :, c].reshape(f.shape)
                 found = torch.autograd.grad(f, rest, s, retain_graph=True)
-                yield signs[0, c], zip(rest, found, strict=True)
+                yield (i, c), signs[0, c], zip(rest, found, strict=True)
 
 
 class _Run(NamedTuple):

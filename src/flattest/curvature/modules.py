@@ -26,12 +26,12 @@ from flattest.curvature.module_batches import (
     finite,
     outputs_of,
 )
-from flattest.curvature.module_losses import MOST_OUTPUTS, SampleLoss, count, sample_loss
+from flattest.curvature.module_losses import MOST_OUTPUTS, Factor, SampleLoss, count, sample_loss
 from flattest.curvature.module_runs import exactly
 from flattest.curvature.module_squares import GaussNewton, Sums, calls, sample_by_sample
 from flattest.curvature.operator import Operator, probe
 from flattest.errors import FlattestError, require_known
-from flattest.rescaling.modules import Seen, structure_of
+from flattest.rescaling.modules import Leaving, Seen, structure_of
 from flattest.rescaling.units import Structure
 
 DTYPES = {"float64": torch.float64, "float32": torch.float32}
@@ -118,16 +118,16 @@ class ModuleOperator(Operator):
     def _seen(self, entries: int) -> Iterator[list[Any]]:
         """The values that the module's code looks at, chunk by chunk."""
         for batch in self._cut(entries):
-            with exactly(self.dtype), Seen() as mode:
+            with exactly(self.dtype), Seen() as mode, Leaving(mode):
                 self.run(batch.x)
             yield mode.seen
 
     def chunks(self) -> Iterator[Batch]:
         return self._cut(self.structure.entries)
 
-    def _cut(self, entries: int) -> Iterator[Batch]:
+    def _cut(self, entries: int, batches: list[Batch] | None = None) -> Iterator[Batch]:
         rows = self.samples if self.whole else max(1, self._most_values // entries)
-        for batch in self.batches:
+        for batch in self.batches if batches is None else batches:
             for part in batch.split(rows):
                 yield self._on_device(part)
 
@@ -366,15 +366,46 @@ class ModuleOperator(Operator):
         found = self._sums(GaussNewton.add_norms)
         return {n: float(found.get(p, 0.0)) / self.mass for n, p in self.parameters.items()}
 
+    @torch.no_grad()
+    def gauss_newton_shares(self, draws=None, rng=None, chosen=None):
+        if self.whole:
+            raise FlattestError("A sample's outputs depend on the rest of its batch.")
+        columns = min(self._outputs, _STACKED) if draws is None else draws
+        squares = self._gauss_newton(self.loss.factor if draws is None else self._drawn(draws, rng))
+        batches = self.batches if chosen is None else list(_picked(self.batches, chosen))
+        found = []
+        for batch in self._chunks_for(columns, batches):
+            # All gradients of one sample come in one pass, layer by layer they take two.
+            one = replace(squares, layers=frozenset()) if len(batch) == 1 else squares
+            with exactly(self.dtype):
+                lengths = one.lengths(self._laid_out(batch.x), batch.y)
+            found.append(lengths if draws is not None else lengths.sum(1, keepdim=True))
+        return torch.cat(found).cpu().numpy() / self.mass
+
+    def _drawn(self, draws: int, seeds: np.random.Generator):
+        rng = torch.Generator().manual_seed(int(seeds.integers(2**62)))
+
+        def factor(f, y):
+            columns = [self.loss.combination(f, y, rng).flatten(1) for _ in range(draws)]
+            return Factor(torch.stack(columns, 2), f.new_ones(len(f), draws))
+
+        return factor
+
+    def _gauss_newton(self, factor) -> GaussNewton:
+        run = partial(outputs_of, self.forward)
+        most = self._most_values, self.most_gradient_entries
+        return GaussNewton(self.module, run, self._walked[1], factor, *most)
+
+    def _chunks_for(self, columns: int, batches: list[Batch]) -> Iterator[Batch]:
+        """As many samples at a time as leave room for so many backward passes."""
+        structure, _, entering = self._walked
+        return self._cut(max(structure.entries, entering * columns), batches)
+
     def _sums(self, add: Callable[[GaussNewton, Any, torch.Tensor, Sums], None]) -> Sums:
         """What `add` sums over all samples, in float64."""
         total: Sums = {}
-        run = partial(outputs_of, self.forward)
-        structure, layers, entering = self._walked
-        most = self._most_values, self.most_gradient_entries
-        squares = GaussNewton(self.module, run, layers, self.loss.factor, *most)
-        columns = min(self._outputs, _STACKED)
-        for batch in self._cut(max(structure.entries, entering * columns)):
+        squares = self._gauss_newton(self.loss.factor)
+        for batch in self._chunks_for(min(self._outputs, _STACKED), self.batches):
             with exactly(self.dtype):
                 add(squares, self._laid_out(batch.x), batch.y, total)
         return total
@@ -403,15 +434,40 @@ class ModuleOperator(Operator):
             self.module.to(memory_format=torch.channels_last)
         return same
 
-    @torch.no_grad()
+    def gauss_newton_gradients(self) -> Iterator[tuple[float, dict[str, torch.Tensor]]]:
+        """J_iᵀ s_ic by parameter, one sample and column after another, each with the weight of its
+        square in G."""
+        if self.whole:
+            raise FlattestError("A sample's outputs depend on the rest of its batch.")
+        squares = replace(self._gauss_newton(self.loss.factor), layers=frozenset())
+        names = {p: name for name, p in self.parameters.items()}
+        for batch in self.chunks():
+            with exactly(self.dtype):
+                for sign, gradients in squares.gradients(batch.x, batch.y):
+                    yield float(sign) / self.mass, {names[p]: g for p, g in gradients}
+
     def outputs(self, factors=None):
-        module = self.module if factors is None else _scaled(self.module, factors)
+        return self.outputs_of(self.module if factors is None else _scaled(self.module, factors))
+
+    @torch.no_grad()
+    def outputs_of(self, module: nn.Module) -> np.ndarray:
+        """f on all the data of a module of the same kind."""
         with exactly(self.dtype):
             found = [self.run(batch.x, module).cpu().numpy() for batch in self.chunks()]
         return np.concatenate(found)
 
     def rescaled(self, factors):
         return _scaled(self.given, factors)
+
+
+def _picked(batches: list[Batch], chosen: np.ndarray) -> Iterator[Batch]:
+    """The samples of these numbers, from whichever batch they are in."""
+    start = 0
+    for batch in batches:
+        at = torch.as_tensor(chosen[(chosen >= start) & (chosen < start + len(batch))] - start)
+        if len(at):
+            yield Batch(*tree_map(lambda t, at=at: t[at.to(t.device)], (batch.x, batch.y)))
+        start += len(batch)
 
 
 def _with_channels_last(t: torch.Tensor) -> torch.Tensor:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from flattest.curvature.resolvent import Resolvent
+from flattest.errors import FlattestError
 from flattest.problem.randomness import generator
 from flattest.rescaling.units import Structure
 
@@ -91,6 +92,17 @@ class Operator(ABC):
     def gauss_newton_trace(self) -> dict[str, float] | None:
         """Tr G by parameter, where `structure.exact` and it costs less than G's diagonal."""
         return None
+
+    def gauss_newton_shares(
+        self,
+        draws: int | None = None,
+        rng: np.random.Generator | None = None,
+        chosen: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """The samples' shares of Tr G, (n, 1), or `draws` unbiased estimates of each, (n, draws),
+        from random combinations of outputs; of the samples numbered in `chosen` only, in any order.
+        """
+        raise FlattestError("The Gauss–Newton trace by samples is for PyTorch modules.")
 
     def residual_matmat(self, rows: np.ndarray) -> np.ndarray:
         """E applied to each row."""

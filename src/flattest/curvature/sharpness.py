@@ -10,7 +10,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from flattest.curvature import diagonal, eigenvalues, estimators, spectrum as quadrature
+from flattest.curvature import (
+    combinations,
+    diagonal,
+    eigenvalues,
+    estimators,
+    spectrum as quadrature,
+)
 from flattest.curvature.functions import function_operator
 from flattest.curvature.inputs import is_named, takes_classes
 from flattest.curvature.mlp import blocks_of
@@ -74,6 +80,23 @@ def trace(
     """
     op = operator_of(model, params, data, loss)
     return diagonal.trace(op, rtol=rtol, most_products=most_products, seed=seed)
+
+
+def gauss_newton_trace(
+    model: Function,
+    params: Any,
+    data: Any,
+    loss: Any = "mse",
+    *,
+    rtol: float = 1e-2,
+    most_draws: int = 4096,
+    samples: int | None = None,
+    seed: int = 0,
+) -> Quantity:
+    """Tr G, the trace of the Gauss–Newton part of ∇²L, of any module: as
+    `combinations.gauss_newton_trace` finds it, by random combinations of outputs."""
+    op = operator_of(model, params, data, loss)
+    return combinations.gauss_newton_trace(op, rtol, most_draws, samples, seed)
 
 
 def hutchinson(

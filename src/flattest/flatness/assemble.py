@@ -23,14 +23,15 @@ _ALIKE = 1e-6
 def assemble(
     op: Operator,
     start: float,
-    tol: float,
+    tol: float | None,
     bound: Bound | None = None,
     most_columns: int = MOST_COLUMNS,
     **budget: Any,
 ) -> Measurement:
     """All that is reported of a network. `start` is when measuring began (`time.perf_counter`);
-    `budget`: rtol, most_products and seed of an estimated trace."""
-    top = _top_eigenvalue(op, tol)
+    `budget`: rtol, most_products and seed of an estimated trace. λ_max is left out without a `tol`.
+    """
+    top = None if tol is None else _top_eigenvalue(op, tol)
     found = _diagonal(op, most_columns, budget)
     trace, least = found.trace, least_trace(op, found)
     flat = None if isinstance(least, str) else least
@@ -39,8 +40,8 @@ def assemble(
         stderr=trace.stderr,
         least=flat.value if flat else None,
         least_lower_bound=flat.lower_bound if flat else None,
-        top_eigenvalue=top.value,
-        residual=top.residual,
+        top_eigenvalue=top.value if top else None,
+        residual=top.residual if top else 0.0,
         layers={
             name: Layer(value, flat.per_layer[name] if flat else None)
             for name, value in trace.per_layer.items()

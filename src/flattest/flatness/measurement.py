@@ -20,7 +20,7 @@ class Measurement:
     `trace` is Tr ∇²L with standard error `stderr` (0 where `method` is exact); `least` is the least
     trace over all rescalings that leave the function as it is (None where it is not known or
     degenerate: `notes` say why), proven down to `least_lower_bound`; `ratio` = trace / least.
-    `top_eigenvalue` is λ_max(∇²L), with `residual` = ‖Hv − λv‖ / |λ|.
+    `top_eigenvalue` is λ_max(∇²L), with `residual` = ‖Hv − λv‖ / |λ|; None where it was left out.
     `bound` is a certified lower bound over all interpolators, where one is known, `bound_ratio` =
     least / bound (trace / bound where there is no least).
     `rescaled` is the flattest rescaled network: parameters or module, like those given.
@@ -30,7 +30,7 @@ class Measurement:
     stderr: float
     least: float | None
     least_lower_bound: float | None
-    top_eigenvalue: float
+    top_eigenvalue: float | None
     residual: float
     layers: dict[str, Layer]
     method: str
@@ -66,7 +66,7 @@ class Measurement:
             ("trace", _number(self.trace) + _error(self.stderr)),
             ("least over rescalings", _number(self.least)),
             ("trace / least", _number(self.ratio)),
-            ("top eigenvalue", f"{_number(self.top_eigenvalue)} (residual {self.residual:.1e})"),
+            ("top eigenvalue", _eigenvalue(self)),
             ("lower bound", _bound(self)),
             ("mean loss", _number(self.mean_loss)),
             ("method", self.method),
@@ -93,6 +93,12 @@ def _bound(found: Measurement) -> str:
         return ""
     ratio = f"{'trace' if found.least is None else 'least'} / bound {_number(found.bound_ratio)}"
     return f"{_number(found.bound)} ({found.bound_reference}), {ratio}"
+
+
+def _eigenvalue(found: Measurement) -> str:
+    if found.top_eigenvalue is None:
+        return ""
+    return f"{_number(found.top_eigenvalue)} (residual {found.residual:.1e})"
 
 
 def _number(value: float | None) -> str:

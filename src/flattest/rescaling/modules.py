@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
@@ -77,7 +78,7 @@ def structure_of(
     see the same (`Seen`)."""
     walk = Walk(parameters, x)
     try:
-        with torch.enable_grad(), walk:
+        with torch.enable_grad(), Leaving(walk), walk:
             output = run(x)
     except Exception as error:  # Whatever a user's forward raises for a batch of one.
         walk.stopped = f"it fails on a batch of one ({first_line(error)})"
@@ -102,6 +103,25 @@ class Seen(TorchDispatchMode):
         result = func(*args, **(kwargs or {}))
         if not isinstance(result, torch.Tensor) and _name(func) in _LOOKS:
             self.seen.append(result)
+        return result
+
+    def left(self, t: torch.Tensor) -> None:
+        with torch._C.DisableTorchFunctionSubclass():
+            self.seen.append(t.detach().tolist())
+
+
+class Leaving(TorchFunctionMode):
+    """Tells `watched` of the numbers that leave tensors without an operation on them (`tolist`,
+    `numpy`): Python code may branch by them, or compute with them."""
+
+    def __init__(self, watched: "Seen"):
+        super().__init__()
+        self.watched = watched
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        if func in _LEAVES:
+            self.watched.left(args[0])
         return result
 
 
@@ -148,6 +168,15 @@ class Walk(Seen):
             self.stopped = str(stop)
         self.alive += _tensors(result)
         return result
+
+    def left(self, t: torch.Tensor) -> None:
+        super().left(t)
+        if self.stopped or (kind := self.kind(t)) == Kind.CONSTANT:
+            return
+        try:
+            self.look(kind)
+        except NotFollowed as stop:
+            self.stopped = str(stop)
 
     def look(self, kind: Kind) -> None:
         if kind >= Kind.HIDDEN:
@@ -354,6 +383,7 @@ class Walk(Seen):
 # A rule maps (walk, operation, its result, its arguments) to what the result's memory holds.
 Rule = Callable[..., Hidden | Kind | _Memory]
 _LOOKS = {"_local_scalar_dense", "equal", "is_nonzero", "item"}
+_LEAVES = {torch.Tensor.tolist, torch.Tensor.numpy, torch.Tensor.__array__, torch.Tensor.__dlpack__}
 
 
 def _address(t: torch.Tensor) -> int:
