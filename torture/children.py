@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import TextIO
 
-PATIENCE = 120.0  # seconds for one case
+PATIENCE = 300.0  # seconds for one case, on a busy machine
 BATCH = 25  # cases in one child
 BAD = ("lost", "silent", "hung", "traceback")
 DETAILS = os.environ.get("TORTURE_DETAILS")  # a file for what went wrong

@@ -31,7 +31,7 @@ def disks(rng: random.Random, folder: Path, count: int) -> Iterator[Outcome]:
     """A disk is full at some size while a store is made and runs are done; then it has space, and
     the same command ends with the bits of calm runs."""
     engines.hastily()
-    expected = undisturbed(ENGINE, folder)
+    expected = undisturbed(ENGINE)
     for number in range(count):
         root = folder / f"disk {number}"
         root.mkdir()
@@ -78,7 +78,7 @@ def flips(rng: random.Random, folder: Path, count: int) -> Iterator[Outcome]:
     engines.hastily()
     store = folder / "store"
     forked(lambda: furnished(store), patience=900)
-    expected = undisturbed(ENGINE, folder)
+    expected = undisturbed(ENGINE)
     cases, files = [], kinds(store)
     for number in range(count):
         path = files[number % len(files)]
@@ -172,7 +172,7 @@ def all_of(run: StoredRun) -> Any:
 
 def clocks(rng: random.Random, folder: Path, count: int) -> Iterator[Outcome]:
     """Clocks of another time, and clocks that jump while a run is done."""
-    expected = undisturbed(ENGINE, folder)
+    expected = undisturbed(ENGINE)
     cases: list[Callable[[], Outcome]] = []
     for number in range(count):
         root, seed = folder / f"clock {number}", rng.randrange(10**9)

@@ -17,6 +17,7 @@ from flattest.experiments.expectations import AtMost
 from flattest.experiments.experiment import Experiment, Task, Variant
 from flattest.experiments.training import Training
 from flattest.papers.mulayoff2021.experiments import StepSizeSweep
+from flattest.problem.models import OwnModel
 from flattest.runs.run import run_experiments
 from flattest.runs.store import Store
 from flattest.runs.user_file import Reference
@@ -59,7 +60,8 @@ def tasks() -> dict[str, Task]:
         "univariate": StepSizeSweep(width=20, count=8, warmup=5_000, steps=20_000, watched=1_000),
     }
     if importlib.util.find_spec("torch") is not None:
-        found["PyTorch"] = training(ft.pytorch(module), (ft.sgd(0.02, batch=4, epochs=60),))
+        own = OwnModel.of(ft.pytorch(module))
+        found["PyTorch"] = training(own, (ft.sgd(0.02, batch=4, epochs=60),))
     return found
 
 

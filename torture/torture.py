@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from children import BAD, Outcome
@@ -37,6 +38,17 @@ HEAD = """\
 | part | cases | ended | lost | silent | hung | tracebacks | seconds | commit |
 | --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | --- |
 """
+# Imported first: a Ctrl-C in the middle of an import would leave half of it to the next case.
+SLOW = (
+    "jax",
+    "numba",
+    "distributed",
+    "scipy.optimize",
+    "clarabel",
+    "matplotlib.figure",
+    "rich.live",
+)
+SLOW += ("flattest.training.train", "flattest.lab.scenario", "flattest.report.figure")
 Part = Callable[[random.Random, Path, int], Iterator[Outcome]]
 PARTS: dict[str, tuple[Part, int]] = {
     "clocks": (clocks, 50),
@@ -46,7 +58,10 @@ PARTS: dict[str, tuple[Part, int]] = {
     "processes": (processes, 100),
     "disks": (disks, 18),
     "flips": (flips, 500),
-    "kills": (kills, 60),
+    "runners": (partial(kills, "runner"), 30),
+    "workers": (partial(kills, "worker"), 10),
+    "schedulers": (partial(kills, "scheduler"), 10),
+    "parents": (partial(kills, "parent"), 10),
 }
 
 
@@ -61,17 +76,23 @@ def tortured(name: str, share: float, until: float) -> tuple[int, Counter[Outcom
                 outcomes[outcome] += 1
                 if time.monotonic() > until:
                     break
+        except KeyboardInterrupt:
+            print(f"{name} was interrupted; what it has so far:", file=sys.stderr)
         finally:
             os.chdir(home)
     return sum(outcomes.values()), outcomes, time.monotonic() - began
 
 
-def row(name: str, count: int, outcomes: Counter[Outcome], seconds: float) -> str:
+def row(name: str, count: int, outcomes: Counter[Outcome], seconds: float, source: str) -> str:
     ends = ", ".join(f"{n} {what}" for what, n in outcomes.most_common() if what not in BAD)
     bad = " | ".join(str(outcomes[what]) for what in BAD)
-    source = commit(Path(ft.__file__))
-    made = source[:12] + ("+changes" if source.endswith("+changes") else "")
-    return f"| {name} | {count} | {ends} | {bad} | {seconds:.0f} | {made or 'unknown'} |"
+    return f"| {name} | {count} | {ends} | {bad} | {seconds:.0f} | {source} |"
+
+
+def source_of_this() -> str:
+    """The commit, marked where the package was edited since."""
+    found = commit(Path(ft.__file__))
+    return found[:12] + ("+changes" if found.endswith("+changes") else "") or "unknown"
 
 
 def write(rows: dict[str, str]) -> None:
@@ -87,7 +108,7 @@ def warm() -> None:
     """Import everything, and start nothing that a fork would not survive (JAX's threads)."""
     for name in commands_there_are():
         load(name)
-    for name in ("jax", "numba", "distributed", "flattest.training.train", "flattest.lab.scenario"):
+    for name in SLOW:
         importlib.import_module(name)
     experiments()
 
@@ -102,10 +123,11 @@ def arguments() -> argparse.Namespace:
 
 def everything_tried() -> int:
     asked, end, bad = arguments(), time.monotonic() + LIMIT, 0
+    source = source_of_this()  # as it is now: it may be edited before the end
     warm()
     for name in asked.parts or PARTS:
         count, outcomes, seconds = tortured(name, asked.share, end)
-        line = row(name, count, outcomes, seconds)
+        line = row(name, count, outcomes, seconds, source)
         bad += sum(outcomes[what] for what in BAD)
         print(line, flush=True)
         if asked.write:

@@ -7,6 +7,8 @@ HEAD = """# Benchmarks
 Ours against peers, side by side in one run, on one thread. Each block is what `flattest bench
 NAME --keep` printed, below the commit, the machine and the versions. Times are of that machine;
 the ratios travel better.
+How fast a PyTorch module is measured, beside BackPACK, PyHessian and others, stands
+[with measuring](measure.md#how-fast).
 """
 
 

@@ -25,6 +25,7 @@ SLOW = [
     "vardhan2026/proposition-4",
     "vardhan2026/theorem-2/drawn",
     "vardhan2026/theorem-3/drawn",
+    "wen2023/all-widths/theorem-3.1-threshold",
     "wen2023/appendix-a.5/same-flattest",
     "wen2023/definition-4.1",
     "wen2023/equation-1",

@@ -170,6 +170,7 @@ def test_from_disk_it_asks_for_nothing_and_complains_of_nothing(tab, on_disk):
 
 def test_table_1_stands_on_the_front_with_its_evidence(tab):
     table = tab.page.locator("#table1-front table").inner_text()
+    assert "The flow generalizes" in table  # from committed results of question2
     assert "2-layer with simplified LayerNorm" in table
     assert "✗ refuted" in table  # a certified flattest network that does not generalize
     assert "(✓) supported" in table

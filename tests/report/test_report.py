@@ -6,6 +6,7 @@ import errno
 import gzip
 import http.client
 import json
+import multiprocessing
 import os
 import re
 import shutil
@@ -29,7 +30,7 @@ from flattest.report.document import policy, render
 from flattest.report.http import HOST, REQUEST_AT_MOST, Server, resource
 from flattest.report.networks import DOES, Neurons, inside
 from flattest.report.reader import gather
-from flattest.report.server import Watcher
+from flattest.report.server import Watcher, serving
 from flattest.report.views import rounded, thinned
 from flattest.runs.store import Store
 from support.stores import curves, finished, hostile, trained
@@ -381,3 +382,13 @@ def test_when_it_ends_it_hangs_up_on_everybody():
         assert not asked(server, "GET", "/")[1].startswith(b"x")
     with link, contextlib.suppress(ConnectionResetError):
         assert link.recv(10) == b""
+
+
+def test_a_server_that_is_interrupted_while_it_starts_ends_as_interrupted(tmp_path, monkeypatch):
+    def interrupted(self):
+        raise KeyboardInterrupt
+
+    Store.create(tmp_path)
+    monkeypatch.setattr(multiprocessing.context.SpawnProcess, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt), serving(tmp_path, 0):
+        raise AssertionError("it never serves")

@@ -337,7 +337,9 @@ if __name__ == "__main__":
 
 
 @pytest.mark.slow
-def test_a_scheduler_that_is_killed_is_one_sentence_and_calling_again_goes_on(tmp_path, store):
+def test_a_scheduler_that_is_killed_is_one_sentence_and_calling_again_goes_on(
+    tmp_path, store, capfd
+):
     e = walk(tmp_path, waits=5)
     command = [sys.executable, "-c", CLUSTER]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
@@ -352,6 +354,7 @@ def test_a_scheduler_that_is_killed_is_one_sentence_and_calling_again_goes_on(tm
         with pytest.raises(FlattestError, match=f"The Dask scheduler at {address} is gone. What"):
             run_experiments([e], "quick", store, scheduler=address)
         killer.join()
+    assert "Traceback" not in capfd.readouterr().err
     (tmp_path / "open").touch()
     run_experiments([e], "quick", store, workers=1)
     assert_each_step_was_taken_once_with_the_same_result(tmp_path, e)

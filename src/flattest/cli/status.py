@@ -12,13 +12,13 @@ Examples:
 """
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Iterator, Sequence
+from typing import Annotated, NamedTuple
 
 import tyro
 from rich.console import RenderableType
 from rich.markup import escape
-from rich.text import Text
+from rich.segment import Segment
 
 from flattest.cli._options import (
     DEFAULT_STORE,
@@ -97,9 +97,18 @@ def table(runs: list[StoredRun]) -> RenderableType:
     counts = Counter(run.status for run in runs)
     caption = ", ".join(f"{n} {status}" for status, n in counts.items()) or "no runs"
     if len(runs) > MANY:
-        return Text(visible(f"{plain([HEAD, *map(cells, runs)])}\n{caption}"))
+        return Plain(visible(f"{plain([HEAD, *map(cells, runs)])}\n{caption}\n"))
     keys = name_column("run", (run.key[:10] for run in runs))
     return listing((keys, *HEAD[1:]), map(coloured, runs), caption)
+
+
+class Plain(NamedTuple):
+    """Text that is printed as it is."""
+
+    text: str
+
+    def __rich_console__(self, *_: object) -> Iterator[Segment]:
+        yield Segment(self.text)
 
 
 def cells(run: StoredRun) -> tuple[str, ...]:

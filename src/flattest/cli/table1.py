@@ -17,7 +17,6 @@ Examples:
 
 from pathlib import Path
 
-import msgspec
 from rich.markup import escape
 from rich.table import Table
 
@@ -34,14 +33,11 @@ from flattest.cli._options import (
     variant_name,
 )
 from flattest.cli.judge import cell
-from flattest.experiments.experiment import VariantName
-from flattest.lab.scenario import Answer, answer
+from flattest.lab.scenario import Answer
 from flattest.report.document import write_page
 from flattest.runs.run import run_experiments
 from flattest.runs.store import Store
-from flattest.studies.table1.experiments import ARCHITECTURES, Architecture, roles
-from flattest.studies.table1.flow import flow_generalizes
-from flattest.studies.table1.proof import with_proof
+from flattest.studies.table1.experiments import ARCHITECTURES, Architecture, answered, roles
 
 
 def command(
@@ -68,15 +64,6 @@ def command(
         f"The page with the curves: {page.absolute().as_uri()}",
     )
     return 0 if all(map(as_expected, rows, answers)) else 1
-
-
-def answered(row: Architecture, variant: VariantName, store: Store) -> Answer:
-    """The row's answer, with what is committed on the flow of the sharpness and on proofs."""
-    setup = getattr(row, variant)
-    flow = flow_generalizes(row.full.name, setup.generalizes)
-    found = answer(setup, roles(row), variant, store)
-    proof = with_proof(row.full.name, found.flattest_generalize)
-    return msgspec.structs.replace(found, flow_generalizes=flow, flattest_generalize=proof)
 
 
 def as_expected(row: Architecture, found: Answer) -> bool:

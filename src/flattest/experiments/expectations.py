@@ -335,8 +335,8 @@ class LargestNeuronsExtract(Expectation, frozen=True, tag="largest_neurons_extra
     """Each of ±x[1] ± x[2] is the direction of one of the `count` neurons of largest norm, but for
     `distance`: the four lines of Figure 2b's table in wen2023, whose distance is 0.0015.
 
-    Directions are unit vectors. Within a half both weights have the right sign; where two of four
-    neurons share their signs it is at least √2.
+    Directions are unit vectors. Within a half both weights have the right sign; where no neuron has
+    the signs of a feature it is at least √(2 − √2) = 0.77.
     """
 
     distance: float

@@ -98,7 +98,8 @@ class Front(msgspec.Struct, frozen=True):
     """A table of scenarios, which stands first on the page.
 
     A paper or study has one if its module `experiments` defines `ARCHITECTURES`, and `roles(row)`
-    for the experiments behind a row, as the study table1 does.
+    for the experiments behind a row, as the study table1 does; `answered(row, variant, store)`
+    where a row is answered by more than its runs.
     """
 
     paper: str
@@ -221,12 +222,18 @@ class Reader:
         for paper in papers().values():
             module: Any = paper.module("experiments")
             rows = getattr(module, "ARCHITECTURES", {}).values()
-            found = [self._scenario(row, module.roles(row), panels, stamps) for row in rows]
+            judged = getattr(module, "answered", None)
+            found = [self._scenario(row, module.roles(row), judged, panels, stamps) for row in rows]
             if any(found):
                 yield Front(paper.name, paper.title.partition(":")[0], [*filter(None, found)])
 
     def _scenario(
-        self, row: Any, roles: dict[str, Experiment], panels: Panels, stamps: Stamps
+        self,
+        row: Any,
+        roles: dict[str, Experiment],
+        judged: Callable[..., Answer] | None,
+        panels: Panels,
+        stamps: Stamps,
     ) -> Scenario | None:
         """The row, if the store has its runs: at the larger scale where it has both."""
         for variant in reversed(VARIANTS):
@@ -234,7 +241,7 @@ class Reader:
             if panels.keys() >= set(places):
                 stamp = tuple(stamps[key] for place in places for key in panels[place].runs)
                 return self._remembered(
-                    ("row", *places), stamp, _scenario, row, roles, variant, self.store
+                    ("row", *places), stamp, _scenario, row, roles, judged, variant, self.store
                 )
         return None
 
@@ -375,11 +382,15 @@ def _verdicts(e: Experiment, variant: VariantName, store: Store) -> list[Verdict
 
 
 def _scenario(
-    row: Any, roles: dict[str, Experiment], variant: VariantName, store: Store
+    row: Any,
+    roles: dict[str, Experiment],
+    judged: Callable[..., Answer] | None,
+    variant: VariantName,
+    store: Store,
 ) -> Scenario:
     setup = getattr(row, variant)
     try:
-        found = answer(setup, roles, variant, store)
+        found = judged(row, variant, store) if judged else answer(setup, roles, variant, store)
     except Exception as error:
         unknown = Finding("open", mean_error([], setup.generalizes), f"Cannot be judged: {error}")
         found = Answer(setup.name, "undetermined", unknown, unknown)

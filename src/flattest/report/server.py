@@ -22,6 +22,7 @@ import msgspec
 
 from flattest.errors import FlattestError
 from flattest.files import StoreError
+from flattest.machine import interrupts_held_back
 from flattest.report.document import policy, render
 from flattest.report.http import Resource, Server, resource
 from flattest.report.reader import Page, Reader
@@ -104,7 +105,8 @@ def serving(root: Path, port: int) -> Iterator[Server]:
         target=watch, args=(root, there), daemon=True
     )
     try:
-        watcher.start()
+        with interrupts_held_back():
+            watcher.start()
         there.close()
         _apply(_first_update(here), server)
         threading.Thread(target=_follow, args=(here, server), daemon=True).start()
@@ -112,8 +114,9 @@ def serving(root: Path, port: int) -> Iterator[Server]:
             yield server
     finally:
         server.server_close()
-        watcher.terminate()
-        watcher.join()
+        if watcher.pid is not None:
+            watcher.terminate()
+            watcher.join()
 
 
 def _apply(update: Update, server: Server) -> None:

@@ -129,6 +129,7 @@ def cluster(workers: int, scheduler: str | None, preload: Reference | None = Non
     """A client of the scheduler at that address, or of a cluster of processes on this machine."""
     import dask
     from distributed import Client, LocalCluster
+    from distributed.utils import silence_logging_cmgr
 
     quiet = {
         "distributed.scheduler.allowed-failures": DEATHS - 1,
@@ -138,6 +139,8 @@ def cluster(workers: int, scheduler: str | None, preload: Reference | None = Non
     with contextlib.ExitStack() as stack:
         stack.enter_context(dask.config.set(quiet))
         if scheduler is not None:
+            # A scheduler that is gone is said in our sentence, not in Dask's tracebacks too.
+            stack.enter_context(silence_logging_cmgr(logging.CRITICAL))
             client = stack.enter_context(connected(scheduler))
             if preload is not None:
                 client.register_plugin(_preloading(preload))

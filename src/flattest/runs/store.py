@@ -39,6 +39,7 @@ class Store:
 
     def __init__(self, root: Path | str, index: Index) -> None:
         self.root = Path(root)
+        self._runs = self.root / "runs"
         self.index = index
         self.adopt()
 
@@ -68,29 +69,28 @@ class Store:
         return cls(root, Index.opened(path))
 
     def folder(self, key: str) -> Path:
-        return self.root / "runs" / key
+        return self._runs / key
 
     def adopt(self) -> None:
         """Index the run folders that are not: copied here, or left by an index that was deleted."""
         if self.index.writable:
-            found = [row_of(f) for f in self.strangers(self.index.rows()) if is_asked(f)]
+            found = [row_of(f) for f in self.strangers(self.index.keys()) if is_asked(f)]
             if found:
                 self.index.add(*found)
 
-    def strangers(self, rows: list[Row]) -> list[Path]:
-        """The run folders that are in none of the rows."""
-        known = {row.key for row in rows}
+    def strangers(self, known: set[str]) -> list[Path]:
+        """The run folders that have none of the known keys."""
         try:
-            found = sorted(os.listdir(self.root / "runs"))
+            found = sorted(os.listdir(self._runs))
         except OSError as error:
-            raise unreadable(self.root / "runs", error) from error
+            raise unreadable(self._runs, error) from error
         folders = (self.folder(name) for name in found if name not in known)
         return [folder for folder in folders if os.path.lexists(folder / "spec.json")]
 
     def _rows(self) -> list[Row]:
         """The index, and a row for each folder that is not in it."""
         rows = self.index.rows()
-        return rows + [row_of(folder) for folder in self.strangers(rows)]
+        return rows + [row_of(folder) for folder in self.strangers({row.key for row in rows})]
 
     def runs(self) -> list[StoredRun]:
         """Every run, broken ones marked, by label and seed."""

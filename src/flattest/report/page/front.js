@@ -17,13 +17,15 @@ function glance({ outline, runs, claims: entries }) {
 }
 
 function scenarioTable({ title: name, scenarios }, glyphs) {
-  const head = ["Architecture", "All flattest minimizers generalize", "1-SAM generalizes", "Answer"];
+  const flows = scenarios.some(({ answer }) => answer.flow_generalizes);
+  const head = ["Architecture", "All flattest minimizers generalize", "1-SAM generalizes", ...(flows ? ["The flow generalizes"] : []), "Answer"];
   const body = scenarios.map(({ title, theorem, variant, printed, reason, answer }) => {
     const cell = (finding, expected) => make("span", { title: finding.sentence }, graded(glyphs, finding.grade), " ",
-      finding.grade !== "open" && (finding.grade !== "refuted") !== expected ? make("span", { class: "missed" }, `(the paper prints ${expected ? "✓" : "✗"}) `) : null,
+      expected !== undefined && finding.grade !== "open" && (finding.grade !== "refuted") !== expected ? make("span", { class: "missed" }, `(the paper prints ${expected ? "✓" : "✗"}) `) : null,
       make("span", { class: "dim" }, finding.sentence));
     return row(head, [title, make("br"), make("span", { class: "dim" }, `${theorem}; ${variant} runs`)],
-      cell(answer.flattest_generalize, printed[0]), cell(answer.algorithm_generalizes, printed[1]), [make("strong", {}, answer.scenario.replace("Scenario ", "Scenario\u00a0")), make("br"), make("span", { class: "dim" }, reason)]);
+      cell(answer.flattest_generalize, printed[0]), cell(answer.algorithm_generalizes, printed[1]),
+      ...(flows ? [answer.flow_generalizes ? cell(answer.flow_generalizes) : ""] : []), [make("strong", {}, answer.scenario.replace("Scenario ", "Scenario\u00a0")), make("br"), make("span", { class: "dim" }, reason)]);
   });
   return [grid(head, body, { caption: `${name} as the runs of this store have it` }),
     make("p", { class: "dim" }, "The certified lower bound holds for networks that fit the data exactly; at a positive training loss the sharpness may lie below it.")];

@@ -53,6 +53,32 @@ class Phase(Computed, frozen=True, tag="question1/phase"):
         return {name: float(values.item()) for name, values in series.items()}
 
 
+class Kinks(Computed, frozen=True, tag="question1/kinks"):
+    """What linear programs alone say of a draw at each n: `dead`, a half-space is free of training
+    points; `approached`, the four neurons can be pushed off their kinks, so that 4√d is the
+    infimum."""
+
+    d: int
+    shares: tuple[float, ...] = SHARES
+
+    def compute(self, seed: int) -> Mapping[str, Any]:
+        from flattest.flatness.convex.faces import all_pushable, dead_direction
+
+        found: dict[str, np.ndarray] = {}
+        for n in sizes(self.d, self.shares):
+            data = ft.Xor(self.d).draw(n, seed)
+            dead = dead_direction(data.x / np.sqrt(self.d)) is not None
+            pushable = all_pushable(ft.MLP(4), data, four_neurons(self.d))
+            found |= {
+                f"dead, n = {n}": np.array([float(dead)]),
+                f"approached, n = {n}": np.array([float(pushable)]),
+            }
+        return found
+
+    def columns(self, series: Mapping[str, np.ndarray]) -> Mapping[str, float]:
+        return {name: float(values.item()) for name, values in series.items()}
+
+
 class Sam(Computed, frozen=True, tag="question1/sam"):
     """1-SAM without bias on the same draws, its test error at each n: the paper's setting
     (η = 0.01, ρ = 0.05) at a fifth of its width and a fiftieth of its epochs."""

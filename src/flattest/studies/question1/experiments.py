@@ -13,7 +13,7 @@ n = 2d, and for the kinks of the four neurons, one half at about n = 4d; trials 
 
 import flattest as ft
 from flattest.experiments.expectations import AtLeast, AtMost, AtMostInEverySeed, MeanAtLeast
-from flattest.studies.question1.diagram import DIMENSIONS, Phase, Sam, sizes
+from flattest.studies.question1.diagram import DIMENSIONS, Kinks, Phase, Sam, sizes
 from flattest.studies.question1.digits import DigitsRuns, DigitsWithoutBias
 from flattest.studies.question1.faces import Faces
 from flattest.studies.question1.small import Ranges, Small
@@ -59,6 +59,23 @@ def _phase(d: int, n: int) -> ft.Experiment:
         quick=ft.Variant(Phase(d=4, n=10), 1, ()),
         # Beyond d = 10 an hour per cell would go into covers.
         full=ft.Variant(Phase(d=d, n=n, faces=2 if d == 10 else 0), 10, PHASES.get(n / d, ())),
+    )
+
+
+def _kinks(d: int) -> ft.Experiment:
+    return ft.Experiment(
+        name=f"question1/kinks-d{d}",
+        figure=f"phase diagram by linear programs, d = {d}",
+        statement="4√d is the infimum up to about n = 4d, and dead neurons are free to about 2d.",
+        quick=ft.Variant(Kinks(d=4, shares=(2.0,)), 1),
+        full=ft.Variant(
+            Kinks(d=d),
+            20,
+            (
+                AtMost(series=f"approached, n = {5 * d}", value=0.0),
+                MeanAtLeast(series=f"dead, n = {round(1.8 * d)}", value=0.5),
+            ),
+        ),
     )
 
 
@@ -137,6 +154,7 @@ EXPERIMENTS = (
     ),
     *(_cell(d, n) for d, given in SIZES.items() for n in given),
     *(_phase(d, n) for d in DIMENSIONS for n in sizes(d)),
+    *(_kinks(d) for d in DIMENSIONS),
     *(_sam(d) for d in DIMENSIONS),
     *(_digits(algorithm) for algorithm in DIGITS),
     ft.Experiment(

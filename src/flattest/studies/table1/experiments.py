@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 import flattest as ft
+from flattest.experiments.experiment import VariantName
 from flattest.experiments.training import Training
 from flattest.lab.setup import experiments_of
 from flattest.papers.wen2023 import experiments as wen2023
@@ -130,6 +131,20 @@ _ALL = (
 
 
 ARCHITECTURES = {each.full.name: each for each in _ALL}
+
+
+def answered(row: Architecture, variant: VariantName, store: Any) -> Any:
+    """The row's answer, with what is committed on the flow of the sharpness and on proofs."""
+    # Where specs are listed nothing is judged, and these are slow to import.
+    from flattest.lab.scenario import answer
+    from flattest.studies.table1.flow import flow_generalizes
+    from flattest.studies.table1.proof import with_proof
+
+    setup = getattr(row, variant)
+    flow = flow_generalizes(row.full.name, setup.generalizes)
+    found = answer(setup, roles(row), variant, store)
+    proof = with_proof(row.full.name, found.flattest_generalize)
+    return msgspec.structs.replace(found, flow_generalizes=flow, flattest_generalize=proof)
 
 
 def roles(asked: Architecture) -> dict[str, ft.Experiment]:
