@@ -70,6 +70,7 @@ def pairs_of(module: nn.Module) -> list[Pair]:
 
 
 def _pairs(name: str, m: Any) -> Iterator[Pair]:
+    inward: tuple[tuple[str, int], ...]
     if isinstance(m, nn.MultiheadAttention) and m.in_proj_weight is not None and m.bias_k is None:
         bias = () if m.in_proj_bias is None else ((f"{name}in_proj_bias", 0),)
         inward, outward = ((f"{name}in_proj_weight", 0), *bias), (f"{name}out_proj.weight", 1)

@@ -118,9 +118,17 @@ def _how_flat(found: Measurement) -> str:
     how = "an estimate" if found.stderr else "exact"
     return (
         f"On {found.samples} samples, at a loss of {found.mean_loss:.4g}, Tr ∇²L is "
-        f"{found.trace:.5g}{error} over {found.parameters} parameters ({how}; {found.method}), and "
-        f"the largest eigenvalue is {found.top_eigenvalue:.5g}, so that steps of gradient descent "
-        f"below {_step(found.top_eigenvalue)} are stable."
+        f"{found.trace:.5g}{error} over {found.parameters} parameters ({how}; {found.method})"
+        f"{_how_stable(found.top_eigenvalue)}."
+    )
+
+
+def _how_stable(top: float | None) -> str:
+    if top is None:
+        return ""
+    return (
+        f", and the largest eigenvalue is {top:.5g}, so that steps of gradient descent below "
+        f"{_step(top)} are stable"
     )
 
 
