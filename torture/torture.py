@@ -70,7 +70,9 @@ def tortured(name: str, share: float, until: float) -> tuple[int, Counter[Outcom
     part, count = PARTS[name]
     home, began = os.getcwd(), time.monotonic()
     outcomes: Counter[Outcome] = Counter()
-    with tempfile.TemporaryDirectory(prefix=f"torture-{name}-") as folder:
+    with tempfile.TemporaryDirectory(
+        prefix=f"torture-{name}-", ignore_cleanup_errors=True
+    ) as folder:
         try:
             for outcome in part(random.Random(name), Path(folder), max(1, round(share * count))):
                 outcomes[outcome] += 1
