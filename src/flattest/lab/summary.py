@@ -118,7 +118,8 @@ def _columns(task: Task, runs: Sequence[Run]) -> dict[str, Spread | None]:
 
 
 def _spread(values: Sequence[float]) -> Spread | None:
-    numbers = map(float, (np.median(values), min(values), max(values), np.mean(values)))
+    found = np.array([np.median(values), min(values), max(values), np.mean(values)], float)
+    numbers = found.tolist()
     return Spread(*numbers) if np.isfinite(values).all() else None
 
 

@@ -84,7 +84,8 @@ def prove(
     """A bound on the steepness of λ: nodes above the goal are divided, the steepest first, until
     there are none, or so many were looked at, or so many neurons above it were found."""
     found: list[Neuron] = []
-    order, heap, largest, looked = count(), [], 0.0, 0
+    heap: list[tuple[float, int, float, _Node]] = []
+    order, largest, looked = count(), 0.0, 0
     for sign in SIGNS:
         root = _Node(rows, sign * dual, np.zeros(len(dual), np.int8), K, goal)
         heapq.heappush(heap, (-root.bound, next(order), sign, root))
@@ -152,7 +153,7 @@ def local_search(
     for sign in SIGNS:
         v = _ascended(rows, sign * dual, starts)
         order = np.argsort(-_steepness(rows, sign * dual, v), kind="stable")
-        cells = {}
+        cells: dict[bytes, np.ndarray] = {}
         for i in order:
             cells.setdefault((v[i] @ rows.R.T > 0).tobytes(), v[i] @ rows.R.T > 0)
         best = {}
@@ -274,7 +275,7 @@ def _orthogonal(W: np.ndarray) -> np.ndarray:
 def _nearest(A: np.ndarray, a: np.ndarray, W: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """v with W v ≥ 0 and A v nearest to a, a shortest one nearly, and the walls' multipliers."""
     D = A.shape[1]
-    T = np.linalg.qr(np.vstack([A, APPENDED * np.eye(D)]), mode="r")
+    T = np.asarray(np.linalg.qr(np.vstack([A, APPENDED * np.eye(D)]), mode="r"))
     start, M = np.linalg.solve(T.T, A.T @ a), np.linalg.solve(T.T, W.T)
     mu = np.zeros(len(W))
     with suppress(RuntimeError):
