@@ -19,7 +19,7 @@ from flattest.curvature.diagonal import diagonal
 from flattest.curvature.eigenvalues import DeadNetwork, top_eigenvalues
 from flattest.curvature.operator import ROWS_AT_ONCE, Operator
 from flattest.curvature.result import Diagonal, Eigenpairs, Quantity
-from flattest.curvature.sharpness import Function, operator_of
+from flattest.curvature.sharpness import Function, Maker, operator_of
 from flattest.curvature.spectrum import SpectralDensity
 from flattest.errors import FlattestError, unknown
 from flattest.flatness.ascent import rise
@@ -561,7 +561,7 @@ class League:
 
 
 def league(
-    function: Function,
+    function: Function | Maker,
     params: Any,
     data: Any,
     loss: Any = "mse",

@@ -1,12 +1,11 @@
 """The least trace over all widths, on instances: what Theorems 3.1 and 4.1 are about, by proof."""
 
 from functools import cache
-from itertools import product
 
 import numpy as np
 
 import flattest as ft
-from flattest.evidence import Verdict, at_least, at_most, equal
+from flattest.evidence import Verdict, at_least, equal
 from flattest.ledger.claim import claim, provided
 from flattest.problem.randomness import generator
 from flattest.studies.question1.faces import four_neurons
@@ -80,22 +79,3 @@ def beyond_the_threshold() -> Verdict:
     """See `flatness.convex.faces`; docs/question1.md has the threshold over n × d."""
     decided = ft.decide_faces(ft.MLP(4), ft.Xor(10).draw(50, SEED), four_neurons(10))
     return equal(decided.outcome == "not approached", 1.0, 0.0, decided.reason)
-
-
-@claim(
-    "wen2023/all-widths/two-ends",
-    "With bias the outputs of flattest networks without dead neurons at an unseen vertex contain "
-    "that of a memorizer, 0 (Theorem 4.1), and that of a generalizer, the label (Proposition 4.2).",
-    source="Theorem 4.1; Proposition 4.2",
-    evidence="certificate",
-)
-def two_ends_of_the_range() -> Verdict:
-    """The range over all flattest networks, by linear programs over all patterns of six vertices of
-    the cube and one of the two others (`flatness.convex.range`)."""
-    data = ft.xor(n=6, d=3, seed=0, distinct=True)
-    cube = np.array(list(product((-1.0, 1.0), repeat=3)))
-    unseen = cube[~(cube[:, None] == data.x).all(axis=2).any(axis=1)]
-    at = ft.flattest_range(ft.MLP(6, bias=True), data, unseen)
-    ends = np.array([np.zeros(len(unseen)), unseen[:, 0] * unseen[:, 1]])
-    outside = np.maximum(at.live_low - ends, ends - at.live_high).max()
-    return at_most(max(outside, 0.0), 0.0, 1e-8, "the farther of 0 and the label outside the range")
