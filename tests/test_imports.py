@@ -22,7 +22,7 @@ LEVELS = [
     {"runs"},
     {"lab", "ledger"},
     {"papers", "studies"},
-    {"report", "papers.*.page", "examples"},
+    {"report", "papers.*.page", "studies.*.picture", "examples"},
     {"cli", "__main__"},
 ]
 

@@ -7,10 +7,12 @@ import pytest
 from scipy.optimize import minimize
 
 import flattest as ft
-from flattest.curvature.modules import module_operator
-from flattest.flatness.attention import Block, Pair, flattest_heads, pairs_of
 from flattest.rescaling.general_linear import least
 from support.modules import MARKS, nn, one_thread, torch  # noqa: F401
+
+pytest.importorskip("torch", exc_type=ImportError)
+from flattest.curvature.modules import module_operator  # noqa: E402
+from flattest.flatness.attention import Block, Pair, flattest_heads, pairs_of  # noqa: E402
 
 pytestmark = MARKS
 

@@ -184,11 +184,6 @@ class Index:
                 db.executemany("DELETE FROM runs WHERE rowid = ?", unreadable)
         return rows
 
-    def keys(self) -> set[str]:
-        """The keys of all rows."""
-        with self.connection() as db:
-            return {one["key"] for one in db.execute("SELECT key FROM runs")}
-
     def row(self, key: str) -> Row | None:
         with self.connection() as db:
             return fetch(db, key)

@@ -74,7 +74,11 @@ class Store:
     def adopt(self) -> None:
         """Index the run folders that are not: copied here, or left by an index that was deleted."""
         if self.index.writable:
-            found = [row_of(f) for f in self.strangers(self.index.keys()) if is_asked(f)]
+            found = [
+                row_of(f)
+                for f in self.strangers({row.key for row in self.index.rows()})
+                if is_asked(f)
+            ]
             if found:
                 self.index.add(*found)
 

@@ -32,20 +32,24 @@ LEFT_OUT = ("batch_sharpness", "edge")
 _ZERO = 1e-9
 
 
-def _bias(data: ft.Dataset) -> tuple[ft.Construction, ft.Construction]:
+# A memorizer and a generalizer, each a `Construction`, which brings the numerics along.
+Networks = tuple[Any, Any]
+
+
+def _bias(data: ft.Dataset) -> Networks:
     return ft.memorizer(data), ft.xor_generalizer(data)
 
 
-def _sim_ln(data: ft.Dataset) -> tuple[ft.Construction, ft.Construction]:
+def _sim_ln(data: ft.Dataset) -> Networks:
     """With active neurons at 1: their scale is free, and 2ε would be a size of its own."""
     return ft.sim_ln_memorizer(data, u=np.ones(data.n)), ft.sim_ln_generalizer(data, u=1.0)
 
 
-def _sim_bn(data: ft.Dataset) -> tuple[ft.Construction, ft.Construction]:
+def _sim_bn(data: ft.Dataset) -> Networks:
     return ft.sim_bn_spike(data, excess=1e-5), ft.sim_bn_optimum(data)
 
 
-PAIRS: dict[str, Callable[[ft.Dataset], tuple[ft.Construction, ft.Construction]]] = {
+PAIRS: dict[str, Callable[[ft.Dataset], Networks]] = {
     "bias": _bias,
     "sim-ln": _sim_ln,
     "sim-bn": _sim_bn,
@@ -70,7 +74,7 @@ class AtEqualFlatness(Computed, frozen=True, tag="league/at_equal_flatness"):
             return ft.CompleteXor(self.d).draw(self.n, seed)
         return ft.xor(self.n, self.d, seed, distinct=True)
 
-    def _measured(self, network: ft.Construction, data: ft.Dataset) -> dict[str, float]:
+    def _measured(self, network: Any, data: ft.Dataset) -> dict[str, float]:
         from flattest.flatness.certification import population_error
 
         model, params, certificate = network

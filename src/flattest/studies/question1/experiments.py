@@ -51,14 +51,19 @@ PHASES = {
 }
 
 
+WHICH = "Without bias: which networks of a draw are flattest, and whether 4√d is approached."
+NOTHING = "Nothing is predicted: a cell is measured."
+
+
 def _phase(d: int, n: int) -> ft.Experiment:
     return ft.Experiment(
         name=f"question1/phase-d{d}-n{n}",
         figure=f"phase diagram, d = {d}, n = {n}",
-        statement="Which networks of a draw without bias are flattest, and is 4√d approached?",
+        statement=WHICH,
         quick=ft.Variant(Phase(d=4, n=10), 1, ()),
         # Beyond d = 10 an hour per cell would go into covers.
         full=ft.Variant(Phase(d=d, n=n, faces=2 if d == 10 else 0), 10, PHASES.get(n / d, ())),
+        notes="" if n / d in PHASES else NOTHING,
     )
 
 
@@ -118,7 +123,7 @@ def _width(d: int, n: int, widths: tuple[int, ...]) -> ft.Experiment:
         statement="From some width on a flattest network without dead neurons errs.",
         quick=ft.Variant(Width(d=3, n=5, widths=(4,)), 1),
         full=ft.Variant(Width(d=d, n=n, widths=widths), 5),
-        notes="A trial had shown seeds 0 and 1 of d = 4, n = 10.",
+        notes=f"{NOTHING} A trial had shown seeds 0 and 1 of d = 4, n = 10.",
     )
 
 
