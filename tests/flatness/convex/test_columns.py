@@ -28,6 +28,16 @@ def test_it_agrees_with_all_cells(activation):
     assert found.bound <= all_cells.value * (1 + 1e-12)
 
 
+def test_opposite_inputs_are_never_both_switched_off():
+    """At w·x = 0 they are, but in no open cell, and the trace there is not that of a network."""
+    x = [[1.0, 1, 1, 1], [-1, -1, -1, -1], [1, -1, 1, -1], [-1, -1, -1, 1]]
+    for activation in ("relu", "leaky_relu:0.1"):
+        rows = rows_of(ft.MLP(1, activation=activation), ft.Dataset(x, [1.0, 1, -1, -1]))
+        found, all_cells = solve_by_columns(rows), solve(patterns(rows))
+        assert found.value == pytest.approx(all_cells.value, rel=1e-6)
+        assert found.gap <= 1e-6
+
+
 @pytest.mark.slow
 def test_it_agrees_with_all_cells_on_small_problems():
     for seed in range(24):

@@ -10,6 +10,7 @@ From above: the neurons of the program are moved a little into their open cells,
 program over them and over neurons that span all outputs makes fit: a differentiable network.
 """
 
+from itertools import count
 from typing import NamedTuple
 
 import numpy as np
@@ -39,6 +40,7 @@ USED = 1e-11
 IN_USE = 1e-7
 NEAR = 0.99
 OPEN = 1e-6
+KINK = 1e-14
 
 
 class Found(NamedTuple):
@@ -76,8 +78,8 @@ def solve_by_columns(rows: Rows, nodes: int = 100_000, seed: int = 0) -> Found:
     """The least trace of these rows: a network, and a proven bound."""
     rng, K = np.random.default_rng(seed), reach(rows)
     chosen = _first(rows, rng)
-    spent, rounds = 0, ROUNDS
-    for _ in range(rounds):
+    spent, least = 0, np.inf
+    for turn in count():
         solution = cone_program([_piece(rows, column) for column in chosen.values()], rows.t)
         dual = solution.dual
         starts = np.vstack([rng.normal(size=(STARTS, rows.R.shape[1])), solution.v])
@@ -88,9 +90,12 @@ def solve_by_columns(rows: Rows, nodes: int = 100_000, seed: int = 0) -> Found:
             spent += proof.nodes
             new = proof.found
         fresh = _unseen(new, chosen)
-        if not fresh:
+        if not fresh or turn == ROUNDS:
             break
-        chosen = _kept(rows, dual, chosen) | {c.key: c for c in fresh[:AT_ONCE]}
+        # Where the value stands still, columns that are dropped would come back for ever.
+        fell, least = dual @ rows.t < least * (1 - STEEP), min(least, dual @ rows.t)
+        kept = _kept(rows, dual, chosen) if fell else chosen
+        chosen = kept | {c.key: c for c in fresh[:AT_ONCE]}
     columns = list(chosen.values())
     if proof is None or proof.largest > 1 + 2 * STEEP:
         best = _sharpened(rows, columns, solution.v, dual)
@@ -207,7 +212,9 @@ def pushed(rows: Rows, v, signs, inner, rng) -> tuple[np.ndarray, np.ndarray]:
         both = np.concatenate([signs, np.ones(len(extra)), -np.ones(len(extra))])
         h = rows.outputs(points)
         costs = rows.weights(points) * np.linalg.norm(h, axis=1)
-        live = costs > 0
+        # Rounding would decide the pattern of a unit at a kink.
+        apart = (np.abs(points @ rows.R.T) > KINK * np.linalg.norm(points, axis=1)[:, None]).all(1)
+        live = (costs > 0) & apart
         weight = linear_program(costs[live], (h * both[:, None])[live].T, rows.t)
         used = weight > 1e-14 * weight.max()
         c, w = (weight * both[live])[used], points[live][used]

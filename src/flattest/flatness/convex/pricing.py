@@ -27,7 +27,7 @@ of the data and not computed.
 
 import heapq
 from contextlib import suppress
-from itertools import count
+from itertools import count, islice
 from typing import NamedTuple
 
 import numpy as np
@@ -94,6 +94,9 @@ def prove(
         if -bound <= goal:
             return Proof(max(largest, -bound), looked, found)
         row = node.row_to_divide(rows)
+        if row is None and not is_open(rows, np.where(node.sides > 0, 1, -1)):
+            # No open cell has all the undecided rows below 0: two opposite inputs, say.
+            row = int(np.flatnonzero(node.sides == 0)[0])
         if row is None:
             largest = max(largest, -bound)
             v, steep = steepest_in(rows, sign * dual, node.sides > 0)
@@ -156,8 +159,10 @@ def local_search(
         cells: dict[bytes, np.ndarray] = {}
         for i in order:
             cells.setdefault((v[i] @ rows.R.T > 0).tobytes(), v[i] @ rows.R.T > 0)
+        # At kinks the signs of v may be those of no open cell.
+        seen = (cell for cell in cells.values() if is_open(rows, np.where(cell, 1, -1)))
         best = {}
-        for cell in list(cells.values())[:tops]:
+        for cell in islice(seen, tops):
             neuron = _climbed(rows, sign, dual, cell)
             best[neuron.cell.tobytes()] = neuron
         found += [n for n in best.values() if n.steepness > least]
