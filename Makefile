@@ -19,12 +19,13 @@ test: $(VENV)/test
 test-more: $(VENV)/test
 	$(PYTEST) -m "slow or rounding"
 
+RESOLUTIONS ?= highest lowest-direct
 # A fresh environment with nothing but the wheel, in empty folders: with the newest versions of the
 # dependencies, then with the oldest that pyproject.toml allows.
 test-wheel: $(VENV)/test
 	$(PIP) build uv
 	rm -rf build/wheel && $(BIN)/python -m build --quiet --outdir build/wheel .
-	for resolution in highest lowest-direct; do \
+	for resolution in $(RESOLUTIONS); do \
 		$(BIN)/uv venv --quiet --clear --python $(BIN)/python build/fresh && \
 		$(BIN)/uv pip compile --quiet --no-header --python build/fresh/bin/python --resolution $$resolution \
 			pyproject.toml --output-file build/$$resolution.txt && \
