@@ -1,5 +1,7 @@
 """Table 1's first cell is proven exactly where a committed draw is."""
 
+import msgspec
+
 from flattest.evidence import Verdict
 from flattest.experiments.registry import experiments
 from flattest.lab.scenario import Finding, mean_error
@@ -51,3 +53,8 @@ def test_a_proven_draw_is_named_and_the_others_are_counted():
 def test_without_a_proven_draw_the_searches_stand():
     assert proof.proven(summary((0.0, 0.0), (0.0, 0.0)), SEARCHED) == SEARCHED
     assert proof.with_proof("bias", SEARCHED) == SEARCHED
+
+
+def test_what_a_network_refutes_is_not_called_proven():
+    refuted = msgspec.structs.replace(SEARCHED, grade="refuted")
+    assert proof.with_proof("no-bias", refuted) == refuted

@@ -26,9 +26,10 @@ def with_proof(row: str, finding: Finding) -> Finding:
 
 
 def proven(summary: Summary, finding: Finding) -> Finding:
-    """Proven where a draw is; the draw is named, and what the others are is said."""
+    """Proven where a draw is, and no network found on another refutes it; the draw is named, and
+    what the others are is said."""
     draws = _proven_draws(summary)
-    if not draws:
+    if not draws or finding.grade == "refuted":
         return finding
     # Only a network that refutes has a test error.
     some = summary.columns["test_error"] is not None
