@@ -21,12 +21,11 @@ class Evidence(NamedTuple):
     on: str
 
 
-SMALL = "n = 40, d = 10, width 50"
+SMALL, FULL = "n = 40, d = 10, width 50", "the paper's size"
+TAIL = "test_error in the last tenth"
 FLOWS = {
-    "no-bias": Evidence("ways-no-bias", "flow-unseen, test error at the end", SMALL),
-    "bias": Evidence(
-        "same-start-bias-flow-unseen", "test_error in the last tenth", "the paper's size"
-    ),
+    "no-bias": Evidence("same-start-no-bias-flow-unseen", TAIL, FULL),
+    "bias": Evidence("same-start-bias-flow-unseen", TAIL, FULL),
     "sim-bn": Evidence("ways-sim-bn", "flow-unseen, test error at the end", SMALL),
     "sim-ln": Evidence("ways-sim-ln", "flow-unseen, test error at the end", SMALL),
 }
