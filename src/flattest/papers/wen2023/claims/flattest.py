@@ -69,7 +69,7 @@ def theorem_3_1_on_a_draw(factor=1.0) -> Verdict:
 
 @claim(
     "wen2023/all-widths/theorem-3.1-threshold",
-    "Beyond n of about 4d the bound 4√d of Theorem 3.1's argument is not the infimum: on xor with "
+    "The bound 4√d of Theorem 3.1's argument is not always the infimum: on xor with "
     "d = 10, n = 50, seed 0 the four neurons cannot be pushed off their kinks, and no other "
     "label-pure face exists.",
     source="Theorem 3.1; Lemma A.12",
