@@ -70,6 +70,20 @@ Scheduler = Annotated[
     tyro.conf.arg(metavar="ADDRESS", help="A Dask scheduler to use instead of this machine."),
 ]
 Page = Annotated[Path, tyro.conf.arg(metavar="FILE.html", help="Where the page goes.")]
+# A network of one's own, as `measure` and `compare` take it.
+Build = Annotated[
+    str | None,
+    tyro.conf.arg(
+        name="model", metavar="FILE.py:FUNCTION", help="A function that builds the network."
+    ),
+]
+SampleFile = Annotated[
+    Path | None, tyro.conf.arg(metavar="FILE.npz", help="Arrays x and y, one sample per row.")
+]
+LossName = Annotated[
+    str | None,
+    tyro.conf.arg(metavar="NAME", help="mse (the default), half_mse, logistic or cross_entropy."),
+]
 Json = Annotated[bool, tyro.conf.arg(name="json", help="Print JSON, for a program to read.")]
 
 

@@ -16,28 +16,16 @@ from typing import Annotated
 import tyro
 from rich.markup import escape
 
-from flattest.cli._options import Json, output
+from flattest.cli._options import Build, Json, LossName, SampleFile, output
 from flattest.cli.measure import measured
 
 
 def command(
     a: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="A", help="Parameters.")],
     b: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="B", help="Parameters.")],
-    build: Annotated[
-        str | None,
-        tyro.conf.arg(
-            name="model", metavar="FILE.py:FUNCTION", help="A function that builds the network."
-        ),
-    ] = None,
-    data: Annotated[
-        Path | None, tyro.conf.arg(metavar="FILE.npz", help="Arrays x and y, one sample per row.")
-    ] = None,
-    loss: Annotated[
-        str | None,
-        tyro.conf.arg(
-            metavar="NAME", help="mse (the default), half_mse, logistic or cross_entropy."
-        ),
-    ] = None,
+    build: Build = None,
+    data: SampleFile = None,
+    loss: LossName = None,
     as_json: Json = False,
 ) -> None:
     from flattest.flatness.words import compared, comparison

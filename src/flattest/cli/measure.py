@@ -24,7 +24,7 @@ import tyro
 from rich.markup import escape
 
 from flattest.cli import _user_file
-from flattest.cli._options import Json, output
+from flattest.cli._options import Build, Json, LossName, SampleFile, output
 from flattest.errors import FlattestError
 from flattest.files import read_arrays, write_tensors
 from flattest.flatness.measurement import Measurement
@@ -37,21 +37,9 @@ def command(
         tyro.conf.Positional,
         tyro.conf.arg(metavar="FILE", help="Parameters: .safetensors or .pt."),
     ],
-    build: Annotated[
-        str | None,
-        tyro.conf.arg(
-            name="model", metavar="FILE.py:FUNCTION", help="A function that builds the network."
-        ),
-    ] = None,
-    data: Annotated[
-        Path | None, tyro.conf.arg(metavar="FILE.npz", help="Arrays x and y, one sample per row.")
-    ] = None,
-    loss: Annotated[
-        str | None,
-        tyro.conf.arg(
-            metavar="NAME", help="mse (the default), half_mse, logistic or cross_entropy."
-        ),
-    ] = None,
+    build: Build = None,
+    data: SampleFile = None,
+    loss: LossName = None,
     out: Annotated[
         Path | None,
         tyro.conf.arg(metavar="FILE", help="Where to write the flattest rescaled parameters."),
