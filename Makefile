@@ -20,18 +20,21 @@ test-more: $(VENV)/test
 	$(PYTEST) -m "slow or rounding"
 
 RESOLUTIONS ?= highest lowest-direct
+WHEEL_PYTHON ?= $(BIN)/python
 # A fresh environment with nothing but the wheel, in empty folders: with the newest versions of the
-# dependencies, then with the oldest that pyproject.toml allows.
+# dependencies, then with the oldest that pyproject.toml allows. Last Jupyter, for the notebook.
 test-wheel: $(VENV)/test
 	$(PIP) build uv
 	rm -rf build/wheel && $(BIN)/python -m build --quiet --outdir build/wheel .
 	for resolution in $(RESOLUTIONS); do \
-		$(BIN)/uv venv --quiet --clear --python $(BIN)/python build/fresh && \
+		$(BIN)/uv venv --quiet --clear --python $(WHEEL_PYTHON) build/fresh && \
 		$(BIN)/uv pip compile --quiet --no-header --python build/fresh/bin/python --resolution $$resolution \
 			pyproject.toml --output-file build/$$resolution.txt && \
 		$(BIN)/uv pip install --quiet --python build/fresh/bin/python --requirement build/$$resolution.txt && \
 		$(BIN)/uv pip install --quiet --python build/fresh/bin/python --no-deps build/wheel/*.whl && \
-		FLATTEST_FRESH=$$PWD/build/fresh/bin/python $(PYTEST) -n 0 tests/test_wheel.py || exit 1; \
+		FLATTEST_FRESH=$$PWD/build/fresh/bin/python $(PYTEST) -n 0 tests/test_wheel.py -m "not jupyter" && \
+		$(BIN)/uv pip install --quiet --python build/fresh/bin/python nbclient ipykernel && \
+		FLATTEST_FRESH=$$PWD/build/fresh/bin/python $(PYTEST) -n 0 tests/test_wheel.py -m jupyter || exit 1; \
 	done
 
 lint: $(VENV)/test

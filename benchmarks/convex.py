@@ -2,7 +2,6 @@
 
     python benchmarks/convex.py              small sizes against the peer, then ours alone
     python benchmarks/convex.py --largest    up to 33 328 patterns (n = 20, d = 6), minutes
-    python benchmarks/convex.py --columns    column generation: where its proof stops, minutes
 
 Expected: the same least trace to 1e-6, a proven gap ≤ 1e-8 at every size, and no more time than the
 general solver. The last column says at which size the proof stops: where the patterns are too many.
@@ -20,14 +19,11 @@ import numpy as np  # noqa: E402
 
 import flattest as ft  # noqa: E402
 from flattest.flatness.convex.cells import MOST_CELLS, arrangement, most_cells  # noqa: E402
-from flattest.flatness.convex.columns import solve_by_columns  # noqa: E402
-from flattest.flatness.convex.rows import rows_of  # noqa: E402
 
 AGAINST = ((2, 6), (3, 7), (3, 10), (4, 8))
 ALONE = ((2, 40), (3, 20), (4, 10), (4, 14), (5, 14))
 LARGEST = ((6, 20),)
 BEYOND = ((8, 24), (30, 100))
-COLUMNS = ((3, 10), (4, 10), (5, 14), (6, 20), (8, 24))
 
 
 def problem(d: int, n: int) -> ft.Dataset:
@@ -98,23 +94,9 @@ def alone(sizes) -> bool:
     return reached
 
 
-def columns(sizes) -> bool:
-    """A row per size of column generation: the table of docs/question1.md."""
-    print("| d | n | patterns | nodes | gap | seconds |\n| --- | --- | --- | --- | --- | --- |")
-    for d, n in sizes:
-        rows = rows_of(ft.MLP(1), problem(d, n))
-        spent, found = seconds_of(solve_by_columns, rows)
-        cells = (d, n, f"{most_cells(n, d):,}", found.nodes, f"{found.gap:.1e}", f"{spent:.0f}")
-        print(f"| {' | '.join(map(str, cells))} |", flush=True)
-    return True
-
-
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--largest", action="store_true", help="also n = 20, d = 6")
-    parser.add_argument("--columns", action="store_true", help="column generation alone")
     asked = parser.parse_args()
-    if asked.columns:
-        raise SystemExit(not columns(COLUMNS))
     sizes = (*ALONE, *LARGEST) if asked.largest else ALONE
     raise SystemExit(not all([compare(), alone(sizes)]))

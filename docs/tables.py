@@ -1,40 +1,83 @@
-"""Writes the tables of question 2's committed results into its page: `python docs/tables.py`.
+"""Writes the tables of committed results into the pages of the studies: `python docs/tables.py`.
 
-In the page a comment stands over each table: `<!-- results: ways-* scales -->` names experiments,
-whose rows follow in the order of results.json; `<!-- main table -->` has the main table under it.
+With a file of new summaries of one study, as `flattest summary 'question2/*' --full --json` prints
+them, its rows go into that study's results.json first: each takes the place of the experiment's row
+there, and names the commit that made its runs. Rows of fewer seeds than the committed ones are
+refused.
+
+In a page a comment stands over each table: `<!-- results: ways-* scales -->` names experiments,
+whose rows follow in the order of results.json; `<!-- main table -->` has that table of `TABLES`
+under it.
 """
 
+import json
 import re
+import sys
 from collections.abc import Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 
-from flattest.experiments.registry import papers
+from flattest.experiments.registry import experiments, papers
 from flattest.lab.summary import Summary, markdown, read_summaries
 from flattest.ledger.figures import RESULTS
+from flattest.studies.question1.tables import outcomes, phases, thresholds
 from flattest.studies.question2.table import main_table
 
-PAGE = Path(__file__).with_name("question2.md")
-MARK = re.compile(r"(<!-- (results: (?P<names>.+)|main table) -->\n)(\n|\|.*\n)*")
+STUDIES = ("question1", "question2")
+TABLES = {
+    "main table": main_table,
+    "outcomes": outcomes,
+    "phases": phases,
+    "thresholds": thresholds,
+}
+MARK = re.compile(
+    rf"(<!-- (results: (?P<names>.+)|(?P<table>{'|'.join(TABLES)})) -->\n)(\n|\|.*\n|Not run\.\n)*"
+)
 
 
-def with_tables(page: str, summaries: Sequence[Summary]) -> str:
+def page(study: str) -> Path:
+    return Path(__file__).with_name(f"{study}.md")
+
+
+def with_tables(text: str, summaries: Sequence[Summary]) -> str:
     """The page with the tables of these results under its comments."""
 
     def table(found: re.Match[str]) -> str:
-        if found["names"] is None:
-            return f"{found[1]}\n{main_table(summaries)}\n\n"
+        if found["table"] is not None:
+            return f"{found[1]}\n{TABLES[found['table']](summaries)}\n\n"
         names = found["names"].split()
         rows = [s for s in summaries if any(fnmatch(_panel(s), name) for name in names)]
         return f"{found[1]}\n{markdown(rows) if rows else 'Not run.'}\n"
 
-    return MARK.sub(table, page)
+    return MARK.sub(table, text)
 
 
 def _panel(summary: Summary) -> str:
     return summary.experiment.partition("/")[2]
 
 
+def renewed(committed: Sequence[dict], new: Sequence[dict], order: Sequence[str]) -> list[dict]:
+    """The rows with the new ones in their places, in the order of the experiments."""
+    rows = {row["experiment"]: row for row in committed}
+    for row in new:
+        before = rows.get(row["experiment"])
+        if before is not None and before["seeds"] > row["seeds"]:
+            raise SystemExit(f"{row['experiment']}: {before['seeds']} seeds are committed.")
+        rows[row["experiment"]] = row
+    return [rows[name] for name in order if name in rows]
+
+
+def _renew(new: Path) -> None:
+    rows = json.loads(new.read_text(encoding="utf-8"))
+    path = papers()[rows[0]["experiment"].partition("/")[0]].folder / RESULTS
+    committed = json.loads(path.read_text(encoding="utf-8"))
+    rows = renewed(committed, rows, list(experiments()))
+    path.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+
+
 if __name__ == "__main__":
-    summaries = read_summaries(papers()["question2"].folder / RESULTS)
-    PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8"), summaries), encoding="utf-8")
+    for argument in sys.argv[1:]:
+        _renew(Path(argument))
+    for study in STUDIES:
+        summaries, path = read_summaries(papers()[study].folder / RESULTS), page(study)
+        path.write_text(with_tables(path.read_text(encoding="utf-8"), summaries), encoding="utf-8")

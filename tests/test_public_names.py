@@ -60,3 +60,13 @@ def test_an_unknown_name_is_refused_with_a_sentence():
 
 def test_the_version_is_a_public_name():
     assert re.fullmatch(r"\d+\.\d+\.\d+", flattest.__version__)
+
+
+def test_help_of_the_package_names_what_exists_and_its_example_runs(capsys):
+    about = flattest.__doc__
+    named = set(re.findall(r"\bft\.(\w+)", about))
+    assert len(named) > 25
+    assert named <= {name for name, _ in PUBLIC}
+    example = re.search(r"(?:^    .*\n|^\n)+", about, re.MULTILINE)
+    exec("\n".join(line.strip() for line in example[0].splitlines()), {})
+    assert "least over rescalings" in capsys.readouterr().out

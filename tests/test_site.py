@@ -106,3 +106,10 @@ def test_the_navigation_names_every_document():
     there = {str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md")}
     made = {"changelog.md", "contributing.md", "cite.md", "committed.md", "gallery.md"}
     assert named - made - {"benchmarks.md", "api/index.md"} == there
+
+
+def test_the_paper_cites_what_its_bibliography_has_and_says_where_each_entry_was_checked():
+    paper, bibliography = ((ROOT / "paper" / f"paper.{end}").read_text() for end in ("md", "bib"))
+    cited = set(re.findall(r"@(\w+)", paper.partition("\n---\n")[2]))
+    assert cited == set(re.findall(r"^% .+\n@\w+\{(\w+),", bibliography, re.MULTILINE))
+    assert bibliography.count("\n@") == len(cited)

@@ -39,12 +39,12 @@ def wheel(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def installed(wheel, tmp_path_factory):
+def installed(request, tmp_path_factory):
     """How Python is called with the wheel's package, and in which environment."""
     if FRESH:
         return FRESH, {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     folder = tmp_path_factory.mktemp("installed")
-    with zipfile.ZipFile(wheel) as archive:
+    with zipfile.ZipFile(request.getfixturevalue("wheel")) as archive:
         archive.extractall(folder)
     return sys.executable, os.environ | {"PYTHONPATH": str(folder)}
 
@@ -143,8 +143,29 @@ def imported(path):
             yield str(node.module).partition(".")[0]
 
 
-def test_the_notebook_runs_from_top_to_bottom(python):
-    notebook = json.loads((ROOT / "docs" / "gallery" / "flattest.ipynb").read_text())
-    cells = ["".join(c["source"]) for c in notebook["cells"] if c["cell_type"] == "code"]
-    program = "\n".join(["import matplotlib; matplotlib.use('agg')", *cells])
-    assert "finished" in python("-c", program)
+NOTEBOOK = ROOT / "docs" / "gallery" / "flattest.ipynb"
+
+
+def test_the_notebook_s_cells_run_one_after_another(python):
+    cells = [c for c in json.loads(NOTEBOOK.read_text())["cells"] if c["cell_type"] == "code"]
+    program = ["import matplotlib; matplotlib.use('agg')", *("".join(c["source"]) for c in cells)]
+    assert "finished" in python("-c", "\n".join(program))
+
+
+RUN_BY_JUPYTER = """
+import sys, nbclient, nbformat
+notebook = nbformat.read(sys.argv[1], as_version=4)
+nbclient.NotebookClient(notebook, timeout=600, kernel_name="python3").execute()
+nbformat.write(notebook, "executed.ipynb")
+"""
+
+
+@pytest.mark.skipif(not FRESH, reason="needs Jupyter; `make test-wheel` installs it afterwards")
+@pytest.mark.jupyter
+def test_jupyter_runs_the_notebook_from_top_to_bottom(python):
+    python("-c", RUN_BY_JUPYTER, str(NOTEBOOK))
+    cells = [c for c in json.loads(Path("executed.ipynb").read_text())["cells"] if "outputs" in c]
+    assert [c["execution_count"] for c in cells] == list(range(1, len(cells) + 1))
+    kinds = {kind for c in cells for o in c["outputs"] for kind in o.get("data", {})}
+    assert "image/png" in kinds
+    assert "finished" in "".join(cells[-1]["outputs"][0]["text"])

@@ -13,8 +13,8 @@ from mkdocs.structure.files import File, Files
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path.insert(0, str(HERE))
+from atlas import doorway_and_page  # noqa: E402
 from benchmarks import benchmarks_page  # noqa: E402
-from committed import committed_page  # noqa: E402
 from gallery import gallery_page  # noqa: E402
 from names import index_page  # noqa: E402
 
@@ -31,7 +31,7 @@ def on_files(files, config):
     """The changelog and the guide as pages, the citation file, and sources that documents name."""
     made = {name: _moved((ROOT / path).read_text(encoding="utf-8")) for path, name in PAGES.items()}
     made["cite.md"] = _source("How to cite it", ROOT / "CITATION.cff", "yaml")
-    made["committed.md"] = committed_page(SOURCE, DOCS / "figures")
+    made["committed.md"], made["atlas/committed.html"] = doorway_and_page()
     made["benchmarks.md"] = benchmarks_page(ROOT / "benchmarks")
     made["gallery.md"] = gallery_page(DOCS / "gallery")
     made["api/index.md"] = index_page(DOCS / "api", SOURCE)

@@ -1,6 +1,27 @@
 """flattest: are the flattest minima the ones that generalize, and does the algorithm find them?
 
-`import flattest as ft` imports nothing else: a public name brings its module along when it is first
+    import flattest as ft
+
+    data = ft.xor(n=100, d=30, seed=0)       # also your own arrays: ft.Dataset(x, y, ...)
+    model = ft.MLP(width=500, bias=True)     # also JAX functions, and PyTorch modules by ft.torch
+    params = model.init(d=30, seed=0)
+    print(ft.measure(model, params, data))   # the trace, the least over rescalings, and more
+
+How flat is a network?          ft.measure, ft.trace, ft.top_eigenvalue, ft.spectrum, ft.league,
+                                ft.explain; ft.torch has them for PyTorch modules
+How flat could it be?           ft.flattest_rescaling, ft.flattest_network, ft.flattest_range,
+                                ft.lower_bound, ft.search_flattest
+Is it proven?                   ft.certify, ft.Verdict; networks from proofs: ft.memorizer,
+                                ft.xor_generalizer, ft.sim_bn_spike, ft.bad_twin, ...
+What does training find?        ft.train with ft.sam, ft.gd, ft.label_noise_sgd, ft.adam, ft.flow;
+                                ft.Watch measures while you train
+Which scenario is my setup?     ft.Setup, ft.judge, ft.sweep
+What do the papers' runs say?   ft.experiment, ft.Store; the command `flattest` runs and checks them
+
+Every name has a docstring: help(ft.measure). dir(ft) lists them all; the documentation's reference
+has an example of each.
+
+Importing flattest imports nothing else: a public name brings its module along when it is first
 asked for. `__init__.pyi` says which module that is.
 """
 

@@ -70,9 +70,11 @@ from flattest.flatness.interpolators import (
 from flattest.flatness.league import (
     MEASURES as MEASURES,
     League as League,
-    LeagueSettings as LeagueSettings,
     Measure as Measure,
     league as league,
+)
+from flattest.flatness.league_measures import (
+    LeagueSettings as LeagueSettings,
 )
 from flattest.flatness.measure import (
     measure as measure,

@@ -33,7 +33,7 @@ except ImportError:
 from flattest.curvature import sharpness
 from flattest.curvature.module_batches import Forward
 from flattest.curvature.modules import module_operator
-from flattest.flatness import attention, league as measures, measure as flatness, words
+from flattest.flatness import league as measures, measure as flatness, symmetric, words
 from flattest.flatness.module_watch import (
     ModuleWatch as Watch,
     lightning_callback,
@@ -46,7 +46,7 @@ __all__ = [
     "gauss_newton_trace",
     "hutchinson",
     "league",
-    "least_over_heads",
+    "least_gauss_newton",
     "lightning_callback",
     "measure",
     "spectrum",
@@ -94,7 +94,7 @@ measure = _of_module(flatness.measure)
 league = _of_module(measures.league)
 explain = _of_module(words.explain)
 trace = _of_module(sharpness.trace)
-least_over_heads = _of_module(attention.least_over_heads)
+least_gauss_newton = _of_module(symmetric.least_gauss_newton)
 gauss_newton_trace = _of_module(sharpness.gauss_newton_trace)
 hutchinson = _of_module(sharpness.hutchinson)
 xtrace = _of_module(sharpness.xtrace)

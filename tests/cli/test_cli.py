@@ -86,7 +86,7 @@ def test_every_argument_says_what_it_is(name):
 @pytest.mark.parametrize("name", cli.commands())
 def test_help_shows_optional_arguments_as_optional_and_no_default_that_says_nothing(capsys, name):
     _, out, _ = flattest(capsys, name, "--help")
-    for noise in ("None", "default: )", "default: False", "Examples:\n\n\n"):
+    for noise in ("None", "default: )", "default: False", "\n\n\n", "Examples:\n\n"):
         assert noise not in out
     for argument in inspect.signature(cli.load(name)).parameters.values():
         kind, *notes = get_args(argument.annotation)

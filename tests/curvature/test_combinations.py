@@ -12,6 +12,7 @@ pytest.importorskip("torch", exc_type=ImportError)
 from flattest.curvature.combinations import Draws, estimate, gauss_newton_trace  # noqa: E402
 from flattest.curvature.module_losses import sample_loss  # noqa: E402
 from flattest.curvature.modules import module_operator  # noqa: E402
+from flattest.curvature.result import Interrupted  # noqa: E402
 
 pytestmark = MARKS
 
@@ -115,7 +116,10 @@ def test_an_interruption_gives_what_is_known():
         yield np.array([[2.0, 2.0]])
         raise KeyboardInterrupt
 
-    found = estimate(rounds(), 2.0, 1e-9, "")
+    with pytest.raises(Interrupted) as early:
+        estimate(rounds(), 2.0, 1e-9, "")
+    found = early.value.found
+    assert found.partial
     assert found.value == 4.0
     assert found.stderr > 0
     assert "interrupted" in found.route

@@ -32,3 +32,29 @@ def test_lanczos_finds_repeated_eigenvalues_and_says_when_it_has_not_converged()
         lanczos.top_eigenpairs(
             lambda v: v @ B, rng.normal(size=(2, 2000)), 1, 1e-14, rng, most_products=20
         )
+
+
+def test_three_vectors_give_the_means_of_a_whole_basis():
+    """Also beyond convergence, where nodes repeat: two clusters, 40 steps."""
+    rng = np.random.default_rng(0)
+    values = np.concatenate([rng.normal(0, 0.1, 150), rng.normal(9, 0.01, 50)])
+    Q, _ = np.linalg.qr(rng.normal(size=(200, 200)))
+    H = (Q * values) @ Q.T
+    start = rng.choice([-1.0, 1.0], 200)
+    weights = (Q.T @ start) ** 2 / 200
+    nodes, found = lanczos.short_recurrence(lambda rows: rows @ H, start, 40)
+    assert found.sum() == pytest.approx(1)
+    for function in (np.square, np.cos, lambda x: np.exp(-(x**2))):
+        assert found @ function(nodes) == pytest.approx(weights @ function(values), rel=1e-9)
+
+
+def test_a_basis_that_is_short_of_room_finds_the_same_eigenvalues(monkeypatch):
+    rng = np.random.default_rng(1)
+    Q, _ = np.linalg.qr(rng.normal(size=(300, 300)))
+    values = np.sort(rng.normal(size=300) ** 3)
+    H = (Q * values) @ Q.T
+    monkeypatch.setattr(lanczos, "_MOST_BASIS", 300)
+    assert lanczos.basis_room(300, 3) == 11
+    starts = rng.normal(size=(2, 300))
+    found, _ = lanczos.top_eigenpairs(lambda rows: rows @ H, starts, 3, 1e-10, rng)
+    assert found == pytest.approx(values[:-4:-1], rel=1e-8)

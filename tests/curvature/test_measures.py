@@ -149,7 +149,7 @@ def test_estimates_agree_with_the_exact_trace(maker, architecture, activation, l
 
 NAMES = ["trace", "hutchinson", "xtrace", "top_eigenvalue", "top_eigenvalues", "spectrum"]
 # Measures that only modules have.
-OF_MODULES = {"gauss_newton_trace", "least_over_heads"}
+OF_MODULES = {"gauss_newton_trace", "least_gauss_newton"}
 
 
 def measures(module):
@@ -235,3 +235,14 @@ def number(found):
     if hasattr(found, "values"):
         return found.values[0]
     return found.nodes.max() if hasattr(found, "nodes") else found.value
+
+
+@pytest.mark.parametrize(("width", "n"), [(8, 20), (400, 200)], ids=["one block", "two blocks"])
+def test_the_trace_of_a_part_is_that_of_its_samples(width, n):
+    """A sample that is taken twice counts twice; the trace of the whole is another."""
+    data, model = ft.xor(n, 10, 0), ft.MLP(width, bias=True)
+    params, chosen = model.init(10, 0), np.array([0, 1, 2, 2])
+    whole = operator_of(model, params, data)
+    expected = ft.trace(model, params, ft.Dataset(data.x[chosen], data.y[chosen]))
+    assert float(trace(whole.part(chosen))) == pytest.approx(float(expected), rel=1e-12)
+    assert float(trace(whole)) != pytest.approx(float(expected), rel=1e-3)

@@ -10,7 +10,7 @@ from scipy.optimize import minimize
 import flattest as ft
 from flattest.curvature.sharpness import operator_of
 from flattest.flatness.ascent import rise
-from flattest.flatness.league import LeagueSettings, Subject, normalized
+from flattest.flatness.league_measures import LeagueSettings, Subject, normalized
 from support import cases, jets
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script")

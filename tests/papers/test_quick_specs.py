@@ -18,7 +18,7 @@ SLOW = (
         "wen2023/early-fig9b",
         *(f"wen2023/fig{panel}" for panel in WEN2023),
     ),
-    *("spike/", "league/", "question1/small", "question1/ranges", "question1/sam"),
+    *("spike/", "league/", "question1/small", "question1/range", "question1/sam"),
     "question1/digits",
     *("vardhan2026/scaling-relu", "vardhan2026/scaling-leaky-relu", "mulayoff2021/init-magnitudes"),
     *("vardhan2026/learned-relu", "vardhan2026/fig2-relu-s", "vardhan2026/fig2-leaky-relu-s"),

@@ -14,6 +14,8 @@ SPECS = [
     SOURCE / "lab" / "challenge.py",
     SOURCE / "experiments" / "registry.py",
     *(p.folder / "experiments.py" for p in papers().values()),
+    SOURCE / "studies" / "question1" / "attack.py",
+    SOURCE / "studies" / "question1" / "columns.py",
     SOURCE / "studies" / "question1" / "diagram.py",
     SOURCE / "studies" / "question1" / "digits.py",
     SOURCE / "studies" / "question1" / "faces.py",

@@ -1,5 +1,6 @@
 """The page in a real browser: from disk and from the server, at three widths, by mouse and keys."""
 
+import runpy
 import shutil
 import time
 
@@ -17,6 +18,7 @@ from flattest.report.server import serving
 from flattest.runs.questions import ask_own
 from flattest.runs.store import Store
 from flattest.training.run import Run
+from support.places import ROOT
 from support.stores import CHALLENGED, SETUP, curves, finished, hostile, judged, swept, trained
 
 playwright = pytest.importorskip("playwright.sync_api")
@@ -613,3 +615,27 @@ def test_answering_a_reader_costs_a_fraction_of_opening(opened, crowded):
         choose.select_option(key)
         tab.page.evaluate("new Promise((done) => requestIdleCallback(done))")
     assert (worked() - before) / 5 < opening / 4
+
+
+@pytest.fixture(scope="module")
+def atlas(tmp_path_factory):
+    """The page of the site: what is committed."""
+    made = runpy.run_path(str(ROOT / "docs" / "site" / "atlas.py"))["doorway_and_page"]()[1]
+    path = tmp_path_factory.mktemp("committed") / "committed.html"
+    path.write_text(made, encoding="utf-8")
+    return path.as_uri()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1440])
+def test_the_atlas_of_committed_results_opens_at_a_place(opened, atlas, width, scheme):
+    view = {"width": width, "height": 900}
+    tab = opened(f"{atlas}#wen2023/fig4b-full", viewport=view, color_scheme=scheme)
+    tab.draw_everything()
+    card = tab.control("wen2023/fig4b-full")
+    assert abs(card.evaluate("(element) => element.getBoundingClientRect().top")) < view["height"]
+    assert "must be" in card.inner_text()
+    assert "flattest run wen2023/fig4b --full" in card.inner_text()
+    assert tab.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert [url for url in tab.requests if not url.startswith(("data:", "blob:", atlas))] == []
+    assert tab.complaints == []

@@ -3,9 +3,7 @@
 import base64
 import contextlib
 import errno
-import gzip
 import http.client
-import json
 import multiprocessing
 import os
 import re
@@ -33,14 +31,10 @@ from flattest.report.reader import gather
 from flattest.report.server import Watcher, serving
 from flattest.report.views import rounded, thinned
 from flattest.runs.store import Store
+from support.pages import unpacked
 from support.stores import curves, finished, hostile, trained
 
 LARGE = 20_000_000
-DATA = re.compile(r'id="data">([^<]*)</script>')
-
-
-def unpacked(document):
-    return json.loads(gzip.decompress(base64.b64decode(DATA.search(document)[1])))
 
 
 @pytest.fixture

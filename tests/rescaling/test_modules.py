@@ -21,7 +21,7 @@ from support.modules import (
 )
 
 from flattest.curvature.modules import module_operator  # isort: skip
-from flattest.rescaling import modules as rules  # isort: skip
+from flattest.rescaling import module_rules as rules  # isort: skip
 
 
 def randomly_rescaled(module, factors_of, seed):
@@ -176,8 +176,21 @@ def test_units_behind_a_normalization_have_no_least_trace():
     module, x, y = vector_case(build().double())
     found = ft.torch.measure(module, (x.double(), y.double()))
     assert found.least is None
-    assert found.rescaled is None
     assert any("scale-invariant" in note and "degenerate" in note for note in found.notes)
+
+
+def test_behind_a_normalization_the_gauss_newton_trace_has_a_least_at_the_scale_it_has():
+    """The units of the LayerNorm's own weights, which ReLU keeps."""
+    torch.manual_seed(0)
+    build, _ = GENERAL["normalized"]
+    module, x, y = vector_case(build().double())
+    nn.init.normal_(module[1].weight)
+    found = ft.torch.measure(module, (x.double(), y.double()))
+    assert found.least_gauss_newton < found.gauss_newton
+    assert found.least_gauss_newton / found.least_gauss_newton_lower_bound - 1 < 1e-9
+    assert torch.allclose(found.rescaled(x.double()), module(x.double()), rtol=0, atol=1e-10)
+    assert torch.equal(found.rescaled[0].weight, module[0].weight)
+    assert "over 5 units and 0 bases" in found.notes[-1]
 
 
 def test_rescalings_that_change_the_outputs_are_not_reported(monkeypatch):

@@ -280,7 +280,7 @@ def test_the_flattest_implementation_is_a_fixed_point():
     data = interpolated(model, params, np.linspace(-3, 3, 7)[:, None])
     once = flattest_implementation(model, params, data)
     twice = flattest_implementation(model, once.params, data)
-    assert twice.value <= once.value
+    assert twice.value <= once.value * (1 + 1e-14)
     assert twice.value == pytest.approx(once.value, rel=1e-7)
 
 

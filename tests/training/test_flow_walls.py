@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
+from scipy.linalg import null_space
 from scipy.optimize import nnls
 
 import flattest as ft
@@ -105,3 +106,71 @@ def test_nobody_is_switched_on_and_the_velocity_is_the_nearest_of_the_cone():
     assert (point.multipliers > 0).all()
     free = point._tangent(-point.gradient)
     assert norm(free + point.gradient) <= norm(point.velocity + point.gradient)
+
+
+def caught_up(theta, data, time, steps):
+    """The flow with walls by Moreau's catching-up scheme, of first order: per step the least
+    ‖v + ∇S‖ with J v = 0 and h_k + τ ∇h_k · v ≤ 0 wherever h_k is off, then Newton's method. With J
+    whole, a null space and the least-distance program; nothing of the package is used."""
+    n, x = data.n, np.column_stack([data.x, np.ones(data.n)])
+    m, inputs, tau = len(theta) // (x.shape[1] + 1), x.shape[1], time / steps
+    first = m * inputs
+
+    def layers(theta):
+        return theta[:first].reshape(m, inputs), theta[first:]
+
+    def jacobian(W, a, on):
+        h = x @ W.T
+        return np.array([np.r_[np.outer(a * on[i], x[i]).ravel(), on[i] * h[i]] for i in range(n)])
+
+    def slope_of_trace(W, a, on):
+        by_W, by_a = np.zeros_like(W), np.zeros_like(a)
+        for i in range(n):
+            for j in np.flatnonzero(on[i]):
+                by_W[j] += 4 / n * (W[j] @ x[i]) * x[i]
+                by_a[j] += 4 / n * a[j] * (x[i] @ x[i])
+        return np.r_[by_W.ravel(), by_a]
+
+    on = x @ layers(theta)[0].T > 0
+    for _ in range(steps):
+        W, a = layers(theta)
+        on &= x @ W.T > 0
+        N = null_space(jacobian(W, a, on))
+        off = np.argwhere(~on)
+        A = np.zeros((len(off), len(theta)))
+        for row, (i, j) in enumerate(off):
+            A[row, j * inputs : (j + 1) * inputs] = x[i]
+        room = -(x @ W.T)[~on] / tau
+        free = -N.T @ slope_of_trace(W, a, on)
+        G, least = -A @ N, A @ (N @ free) - room
+        E, unit = np.vstack([G.T, least]), np.r_[np.zeros(N.shape[1]), 1.0]
+        u, _ = nnls(E, unit)
+        rest = E @ u - unit
+        theta = theta + tau * N @ (free - rest[:-1] / rest[-1])
+        for _ in range(5):
+            W, a = layers(theta)
+            f = (np.where(on, x @ W.T, 0) * a).sum(axis=1)
+            theta = theta + np.linalg.lstsq(jacobian(W, a, on), data.y - f)[0]
+    return theta
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_the_flow_is_what_small_steps_that_catch_up_tend_to(seed):
+    model, data = ft.MLP(8, bias=True), ft.Xor(4, distinct=True).draw(5, seed)
+    log = ft.Log(points=1, measures=("training",))
+    descent = ft.gd(0.05, epochs=200_000, stop_loss=1e-16)
+    start = ft.train(model, data, descent, seed=seed, dtype="float64", log=log).params
+    ends = {}
+    for kinks in ("walls", "unseen"):
+        phase = ft.flow(0.2, epochs=1, kinks=kinks, tolerance=1e-6 if kinks == "walls" else 1e-4)
+        problem = Problem(model, data, ft.MSE(), 0)
+        where = flow_engine.interpolators(problem, phase)
+        begin = flow_engine.begin(problem, phase, State(start))
+        state = State(start, tally=dict(flow_engine.NOTHING_YET))
+        ends[kinks] = where.flat(flow_engine.advance(problem, phase, state, 1).params)
+    slow = [caught_up(begin.theta, data, 0.2, steps) for steps in (250, 500, 1000)]
+    missed = [norm(end - ends["walls"]) / norm(ends["walls"] - begin.theta) for end in slow]
+    assert missed[0] > 1.5 * missed[1] > 2.2 * missed[2]
+    assert missed[2] < 2e-3
+    assert norm(slow[2] - ends["unseen"]) > 20 * norm(slow[2] - ends["walls"])

@@ -1,6 +1,7 @@
 """Flows of the sharpness: known answers, order, outputs on their targets, resumption, refusals."""
 
 import jax.numpy as jnp
+import msgspec
 import numpy as np
 import pytest
 from scipy.optimize import linprog
@@ -11,7 +12,7 @@ from flattest.errors import FlattestError
 from flattest.problem.losses import interpolates
 from flattest.training import flow_engine
 from flattest.training.flows import Flow
-from flattest.training.manifold import Dense, TwoLayers, _dense, manifold
+from flattest.training.manifold import Dense, Factored, TwoLayers, _dense, manifold
 from flattest.training.state import Problem, State
 
 ONE_POINT = ft.Dataset(np.ones((1, 1)), np.ones(1))
@@ -104,24 +105,38 @@ NETWORKS = {
     "output bias": ft.MLP(9, bias=True, output_bias=True),
     "leaky": ft.MLP(9, activation="leaky_relu:0.2"),
     "gelu": ft.MLP(9, bias=True, activation="gelu"),
+    "three layers": ft.MLP(9, bias=True, depth=3),
+    "four layers": ft.MLP(7, depth=4, activation="gelu", output_bias=True),
+    "sim_bn": ft.MLP(9, bias=True, norm="sim_bn"),
+    "sim_bn, gelu": ft.MLP(9, norm="sim_bn", activation="gelu", output_bias=True),
+    "sim_ln": ft.MLP(9, bias=True, norm="sim_ln"),
+    "sim_ln, gelu": ft.MLP(9, norm="sim_ln", activation="gelu"),
 }
+SEEN = ("relu", "three layers", "sim_bn", "sim_ln")
 
 
-@pytest.mark.parametrize(("name", "kinks"), [*((n, "unseen") for n in NETWORKS), ("relu", "seen")])
-def test_the_closed_forms_are_those_of_autodiff(name, kinks):
+def both_ways(name, kinks, seed):
+    """The manifold in closed forms and with J held whole, and the parameters of a network."""
     model, data = NETWORKS[name], ft.xor(5, 4, seed=2)
-    problem, state = start_of(model, data)
-    phase = ft.flow(1.0, kinks=kinks, width=0.3)
-    fast = manifold(problem, phase)
-    seen = ft.MLP(9, bias=True, activation="softplus:0.3") if kinks == "seen" else model
-    slow = _dense(model, data.x, fast.target, np.full(5, 2 / 5), seen)
-    p, q = fast.at(fast.flat(state.params)), slow.at(slow.flat(state.params))
-    assert isinstance(p, TwoLayers)
+    problem, params = Problem(model, data, ft.MSE(), 0), model.init(4, seed)
+    fast = manifold(problem, ft.flow(1.0, kinks=kinks, width=0.3))
+    smooth = msgspec.structs.replace(model, activation="softplus:0.3")
+    seen = smooth if kinks == "seen" else model
+    return fast, _dense(model, data.x, fast.target, np.full(5, 2 / 5), seen), params
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize(
+    ("name", "kinks"), [*((n, "unseen") for n in NETWORKS), *((n, "seen") for n in SEEN)]
+)
+def test_the_closed_forms_are_those_of_autodiff(name, kinks, seed):
+    fast, slow, params = both_ways(name, kinks, seed)
+    p, q = fast.at(fast.flat(params)), slow.at(slow.flat(params))
+    plain = NETWORKS[name].norm is None and NETWORKS[name].depth == 2
+    assert isinstance(p, TwoLayers if plain else Factored)
     assert isinstance(q, Dense)
-    direction = {
-        k: np.random.default_rng(1).normal(size=np.shape(v)) for k, v in state.params.items()
-    }
-    c = np.arange(5.0)
+    rng, c = np.random.default_rng(1), np.arange(5.0)
+    direction = {k: rng.normal(size=np.shape(v)) for k, v in params.items()}
     for a, b in (
         (p.f, q.f),
         (p.gram, q.gram),
@@ -132,7 +147,27 @@ def test_the_closed_forms_are_those_of_autodiff(name, kinks):
     for a, b in ((p.gradient, q.gradient), (p.pull(c), q.pull(c)), (p.velocity, q.velocity)):
         a, b = fast.named(a), slow.named(b)
         for key in a:
-            np.testing.assert_allclose(a[key], b[key], rtol=1e-10, atol=1e-12)
+            np.testing.assert_allclose(a[key], b[key], rtol=1e-10, atol=1e-11)
+
+
+@pytest.mark.parametrize("name", ["three layers", "sim_bn", "sim_ln"])
+def test_a_millionth_more_of_one_weight_is_told_apart(name):
+    fast, slow, params = both_ways(name, "unseen", 0)
+    moved = params | {"W1": params["W1"] * np.where(np.arange(9) == 3, 1 + 1e-6, 1)[:, None]}
+    p, q = fast.at(fast.flat(moved)), slow.at(slow.flat(params))
+    a, b = fast.named(p.gradient), slow.named(q.gradient)
+    assert max(np.abs(a[key] - b[key]).max() for key in a) > 1e-9
+
+
+def test_a_neuron_of_sim_bn_that_is_off_everywhere_has_no_gradient():
+    fast, slow, params = both_ways("sim_bn", "unseen", 0)
+    params = params | {"W1": params["W1"].copy(), "b1": params["b1"].copy()}
+    params["W1"][2], params["b1"][2] = 0.0, -1.0
+    p, q = fast.at(fast.flat(params)), slow.at(slow.flat(params))
+    assert p.sharpness == pytest.approx(q.sharpness, rel=1e-12)
+    a, b = fast.named(p.gradient), slow.named(q.gradient)
+    for key in a:
+        np.testing.assert_allclose(a[key], b[key], atol=1e-11)
 
 
 def interpolator(model, data, loss="mse", stop=1e-8):
@@ -239,6 +274,9 @@ def test_bad_starts_are_refused_in_a_sentence():
     deep = ft.MLP(20, depth=3)
     with pytest.raises(FlattestError, match="Walls are for two layers without a norm"):
         ft.train(deep, data, ft.flow(1.0, kinks="walls"), dtype="float64")
+    opposite = ft.Dataset(np.array([[1.0, 2.0], [-0.5, -1.0]]), np.ones(2))
+    with pytest.raises(FlattestError, match="no two inputs may lie on one line through 0"):
+        ft.train(ft.MLP(20), opposite, ft.flow(1.0, kinks="walls"), dtype="float64")
 
 
 @pytest.mark.parametrize(

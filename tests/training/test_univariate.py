@@ -1,5 +1,9 @@
 """The fused kernel for univariate gradient descent, and stability seen to happen at 2/η."""
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -17,6 +21,7 @@ from flattest.stability.modes import (
 from flattest.training.algorithms import Phase, StepChange, gd
 from flattest.training.train import train
 from flattest.training.univariate import descend
+from support.places import SOURCE
 
 MODEL = MLP(12, bias=True, output_bias=True)
 DATA = Univariate(noise=0.3).draw(6, 0)
@@ -182,3 +187,35 @@ def test_the_reference_engine_takes_the_same_steps():
     assert found.status == ("converged",)
     assert run.step == found.steps[0]
     np.testing.assert_allclose(UnivariateNetwork.of(run.params).theta, found.theta[0], rtol=1e-9)
+
+
+DESCENT = """
+from hashlib import blake2b
+import numpy as np
+from flattest.problem.distributions import Univariate
+from flattest.problem.models import MLP
+from flattest.training.algorithms import gd
+from flattest.training.univariate import descend, watch
+data, model = Univariate(noise=0.3).draw(10, 0), MLP(21, bias=True, output_bias=True)
+found = descend(model.init(1, 0), data, [gd(0.3, steps=3000)], threads=1)
+crossed = watch(found.network(0), data, 0.3, 50).crossed
+print(blake2b(found.theta.tobytes() + crossed.tobytes(), digest_size=8).hexdigest())
+"""
+
+
+@pytest.mark.slow
+def test_descent_has_the_same_bits_on_every_kind_of_processor(tmp_path):
+    """One without fused multiply-adds, one with vectors of 32 bytes, and this one."""
+    environment = os.environ | {"PYTHONPATH": str(SOURCE), "NUMBA_CACHE_DIR": str(tmp_path)}
+    kinds = [{}, *({"NUMBA_CPU_NAME": k, "NUMBA_CPU_FEATURES": ""} for k in ("x86-64", "haswell"))]
+    bits = {
+        subprocess.run(
+            [sys.executable, "-c", DESCENT],
+            env=environment | kind,
+            check=True,
+            text=True,
+            stdout=subprocess.PIPE,
+        ).stdout
+        for kind in kinds
+    }
+    assert len(bits) == 1

@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import re
 import types
 from collections.abc import Callable
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -27,8 +28,9 @@ def told(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def description(text: str) -> str:
-    """A command's docstring; tyro puts an empty line of its own before indented ones."""
-    return text.replace("Examples:\n\n", "Examples:\n")
+    """A command's docstring, each paragraph on one line: tyro breaks them where it shows them, but
+    keeps a break before a sign. It puts an empty line of its own before indented ones."""
+    return re.sub(r"(?<=\S)\n(?=\S)", " ", text.replace("Examples:\n\n", "Examples:\n"))
 
 
 def _annotation(parameter: inspect.Parameter) -> Any:

@@ -1,9 +1,9 @@
 """Attack the papers' statements about all instances at length, and keep the closest instances.
 
-`flattest verify` attacks every such statement for a moment. This goes on for as long as is asked,
-each time from the closest instance known, and writes the closest it finds to `attacks.json` in the
-paper's folder, where `verify` measures it again. What is found of one statement is kept before the
-next begins. The exit code is 1 when a statement is broken.
+Every such statement is attacked for a moment by `flattest verify`. This goes on for as long as is
+asked, each time from the closest instance known, and writes the closest it finds to `attacks.json`
+in the paper's folder, where `verify` measures it again. What is found of one statement is kept
+before the next begins. The exit code is 1 when a statement is broken.
 
 Examples:
 

@@ -10,9 +10,11 @@ activation and Sim-LN.
 
 Examples:
 
+    flattest construct memorizer -o memorizer.safetensors
     flattest certify memorizer.safetensors
+    python -c "import numpy; numpy.savez('mine.npz', x=numpy.eye(4), y=[1, -1, 1, -1])"
+    flattest construct memorizer --data mine.npz -o mine.safetensors
     flattest certify mine.safetensors --data mine.npz --json
-    flattest certify params.safetensors --distribution xor --n 100 --d 30 --norm sim_ln
 """
 
 from dataclasses import asdict

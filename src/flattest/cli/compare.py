@@ -6,7 +6,11 @@ over rescalings, top eigenvalue, loss, and a sentence. --model, --data and --los
 
 Examples:
 
-    flattest compare sgd.safetensors sam.safetensors --model net.py:build --data data.npz
+    flattest example                writes net.safetensors, net.py and data.npz
+    flattest measure net.safetensors --model net.py:build --data data.npz --out flat.safetensors
+    flattest compare net.safetensors flat.safetensors --model net.py:build --data data.npz
+    flattest construct memorizer -o memorizer.safetensors
+    flattest construct xor-generalizer -o generalizer.safetensors
     flattest compare memorizer.safetensors generalizer.safetensors --json
 """
 

@@ -7,6 +7,7 @@ sim-ln-memorizer, sim-ln-generalizer, sim-bn-optimum, sim-bn-spike, no-bias-xor.
 Examples:
 
     flattest construct memorizer -o memorizer.safetensors
+    python -c "import numpy; numpy.savez('mine.npz', x=numpy.eye(4), y=[1, -1, 1, -1])"
     flattest construct memorizer --depth 3 --width 500 --data mine.npz -o mine.safetensors
     flattest construct sim-bn-optimum --n 40 --d 6 -o optimum.safetensors
     flattest construct sim-bn-spike --n 116 --d 30 --excess 5e-9 -o spike.safetensors

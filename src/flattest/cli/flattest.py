@@ -10,6 +10,7 @@ Examples:
 
     flattest flattest --distribution xor --n 12 --d 4
     flattest flattest --distribution ball --n 10 --d 3 --bias -o flattest.safetensors
+    python -c "import numpy; numpy.savez('mine.npz', x=numpy.eye(4), y=[1, -1, 1, -1])"
     flattest flattest --data mine.npz --activation leaky_relu:0.1 --json
 """
 

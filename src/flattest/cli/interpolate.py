@@ -10,6 +10,8 @@ the quadratic activation (vardhan2026, Eq. 3).
 
 Examples:
 
+    python -c "import numpy; r = numpy.random.default_rng(0); \\
+        numpy.savez('problem.npz', features=r.normal(size=(20, 50)), y=r.normal(size=20))"
     flattest interpolate problem.npz --p 1
     flattest interpolate problem.npz --p 1.5 --out solution.npz --json
 """

@@ -10,10 +10,11 @@ A file that flattest wrote itself (construct, save_network) needs neither model 
 
 Examples:
 
-    flattest measure checkpoint.safetensors --model net.py:build --data data.npz
-    flattest measure checkpoint.safetensors --model net.py:build --data data.npz \\
-        --loss cross_entropy --json --out flat.safetensors
-    flattest measure memorizer.safetensors
+    flattest example                writes net.safetensors, net.py and data.npz
+    flattest measure net.safetensors --model net.py:build --data data.npz
+    flattest measure net.safetensors --model net.py:build --data data.npz \\
+        --loss half_mse --json --out flat.safetensors
+    flattest construct memorizer -o memorizer.safetensors && flattest measure memorizer.safetensors
 """
 
 from pathlib import Path

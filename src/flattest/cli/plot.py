@@ -5,7 +5,7 @@ curves, a sweep as its phase diagram.
 
 Examples:
 
-    flattest plot mulayoff2021/sweep                 of the quick runs, into out/figures
+    flattest run fig3 && flattest plot fig3          of the quick runs, into out/figures
     flattest plot 'mulayoff2021/*' --full --out docs/figures
     flattest plot 'judge/leaky-*'                    the setup that was judged
     flattest plot 'sweep/leaky-n-d'                  its phase diagram

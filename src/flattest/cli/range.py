@@ -11,7 +11,8 @@ distribution that the training set is drawn from.
 Examples:
 
     flattest range --distribution xor --n 6 --d 3
-    flattest range --data mine.npz --points test.npz --bias --excess 0.01 --json
+    python -c "import numpy; numpy.savez('mine.npz', x=numpy.eye(3), y=[1, -1, 1])"
+    flattest range --data mine.npz --points mine.npz --bias --excess 0.01 --json
 """
 
 from pathlib import Path

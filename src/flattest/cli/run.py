@@ -12,7 +12,8 @@ Examples:
     flattest run fig1b --scheduler tcp://host:8786   on a Dask cluster that shares this folder
     flattest run fig4b --set width=200 --set rho=0.1 --seed 7   settings of your own, one seed
     flattest run fig4b --seeds 3:8          seeds 3 … 7
-    flattest run mine.json                  an experiment of your own, in the form of `list --json`
+    flattest list fig4b --json > mine.json  edited, it is an experiment of your own:
+    flattest run mine.json
 
 A setting is the name of a field, as `flattest list fig4b --json` shows them, in every phase that
 has it; log.points says in which part it is. What is changed runs under a name of its own, own/…, in

@@ -5,7 +5,8 @@ EXPERIMENT@SEED (quick) or EXPERIMENT@SEED --full.
 
 Examples:
 
-    flattest show 3f2a9c
+    flattest run fig3 && flattest show fig3@0
+    flattest show 3f2a9c             a key that `flattest status` prints
     flattest show fig4b@0 --full
     flattest show fig4b@0 --json     with all values of the series
 """

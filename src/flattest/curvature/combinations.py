@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from flattest.curvature.operator import Operator
-from flattest.curvature.result import Quantity
+from flattest.curvature.progress import progress
+from flattest.curvature.result import Interrupted, Quantity
 from flattest.errors import FlattestError
 from flattest.machine import later
 from flattest.problem.randomness import generator
@@ -89,17 +90,23 @@ class Draws:
 
 def estimate(rounds: Iterable[np.ndarray], whole: float, rtol: float, what: str) -> Quantity:
     """Draws on until the standard error is ≤ rtol · Tr G or there are no further rounds. Ctrl-C
-    ends it with what is known, from two rounds on."""
-    found, ended = np.empty((0, 0)), ""
+    ends it with what is known, from two draws on."""
+    found = np.empty((0, 0))
     try:
-        for shares in rounds:
-            found = np.concatenate([found, shares], axis=1) if found.size else shares
-            if Draws(found, whole).stderr <= rtol * abs(Draws(found, whole).mean):
-                break
+        with progress("rounds of random combinations") as done:
+            for shares in rounds:
+                found = np.concatenate([found, shares], axis=1) if found.size else shares
+                done()
+                if Draws(found, whole).stderr <= rtol * abs(Draws(found, whole).mean):
+                    break
     except KeyboardInterrupt:
         if found.shape[1] < 2:
             raise
-        ended = ", interrupted"
+        raise Interrupted(_quantity(found, whole, f"{what}, interrupted", True)) from None
+    return _quantity(found, whole, what)
+
+
+def _quantity(found: np.ndarray, whole: float, what: str, partial: bool = False) -> Quantity:
     draws = Draws(found, whole)
-    route = f"estimate: Gauss–Newton, {found.size} random combinations of outputs{what}{ended}"
-    return Quantity(draws.mean, route, draws.stderr)
+    route = f"estimate: Gauss–Newton, {found.size} random combinations of outputs{what}"
+    return Quantity(draws.mean, route, draws.stderr, partial=partial)

@@ -1,12 +1,14 @@
 """The largest eigenvalues of ∇²L: from the Gram matrix, enclosed, decomposed or by Lanczos."""
 
+from dataclasses import replace
+
 import numpy as np
 import scipy.linalg
 
 from flattest.curvature import lanczos
 from flattest.curvature.operator import Operator, probe
 from flattest.curvature.resolvent import Resolvent, enclose
-from flattest.curvature.result import Eigenpairs, Quantity
+from flattest.curvature.result import Eigenpairs, Interrupted, Quantity
 from flattest.errors import FlattestError
 from flattest.problem.checks import check_number
 from flattest.problem.randomness import generator
@@ -28,8 +30,15 @@ def top_eigenvalue(op: Operator, tol: float = 1e-10) -> Quantity:
 
     See `top_eigenvalues`; `residual` is ‖Hv − λv‖ / |λ|.
     """
-    top = top_eigenvalues(op, 1, tol)
-    return Quantity(float(top.values[0]), top.route, residual=float(top.residuals[0]))
+    try:
+        return _largest(top_eigenvalues(op, 1, tol))
+    except Interrupted as early:
+        raise Interrupted(_largest(early.found)) from None
+
+
+def _largest(top: Eigenpairs) -> Quantity:
+    residual = float(top.residuals[0])
+    return Quantity(float(top.values[0]), top.route, residual=residual, partial=top.partial)
 
 
 def top_eigenvalues(op: Operator, k: int, tol: float = 1e-10) -> Eigenpairs:
@@ -98,7 +107,11 @@ def _by_lanczos(op: Operator, k: int, tol: float, c: np.ndarray) -> Eigenpairs:
     starts = np.vstack([probe(op.size), rng.normal(size=op.size)])
     if len(c):
         starts[0] = _SHARE_OF_OTHERS * starts[0] / np.sqrt(op.size) + _lifted(op, c.sum(axis=0))
-    _, vectors = lanczos.top_eigenpairs(op.matmat, starts, k, tol, rng)
+    try:
+        _, vectors = lanczos.top_eigenpairs(op.matmat, starts, k, tol, rng)
+    except Interrupted as early:
+        route = "lanczos, interrupted: values are lower bounds"
+        raise Interrupted(replace(_checked(op, early.found[1], route), partial=True)) from None
     return _checked(op, vectors, "lanczos")
 
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from flattest.curvature.operator import ROWS_AT_ONCE, Operator
-from flattest.curvature.result import Quantity
+from flattest.curvature.progress import progress
+from flattest.curvature.result import Interrupted, Quantity
 from flattest.machine import later
 from flattest.problem.checks import check_count, check_number
 from flattest.problem.data import standard_error
@@ -17,8 +18,10 @@ special = later("scipy.special")
 Matmat = Callable[[np.ndarray], np.ndarray]
 
 _FEWEST_PROBES = 16
-# Entries of all probes that are held at once, or those of one.
-_MOST_ENTRIES = 2**24
+# Entries of one of XTrace's arrays of all its probes, of which it holds about six: 1 GB.
+_MOST_BASIS = 2**27
+# Entries of all probes that are held at once, or those of one: 64 MB, and as many products.
+_MOST_ENTRIES = 2**23
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,16 @@ class Probes:
     def stderr(self) -> float:
         return standard_error(self.samples)
 
+    def with_terms(self, terms: np.ndarray) -> "Probes":
+        """With further rows z ⊙ Az."""
+        count = len(self.samples) + len(terms)
+        diagonal = self.diagonal + (terms.sum(axis=0) - len(terms) * self.diagonal) / count
+        return Probes(np.append(self.samples, terms.sum(axis=1)), diagonal)
+
+    def enough(self, rtol: float, offset: float) -> bool:
+        few = len(self.samples) < _FEWEST_PROBES
+        return not few and self.stderr <= rtol * abs(offset + self.mean)
+
 
 def hutchinson(
     op: Operator, rtol: float = 1e-2, most_products: int = 4096, seed: int = 0
@@ -45,10 +58,16 @@ def hutchinson(
     Stops at a standard error ≤ rtol · |trace| or after `most_products` products with ∇²L.
     """
     rng = generator(seed, "sharpness/hutchinson")
-    found = random_signs(op.matmat, op.size, rtol, most_products, rng)
+    try:
+        return _of_probes(op, random_signs(op.matmat, op.size, rtol, most_products, rng))
+    except Interrupted as early:
+        raise Interrupted(_of_probes(op, early.found, True)) from None
+
+
+def _of_probes(op: Operator, found: Probes, partial: bool = False) -> Quantity:
     per_layer = {name: float(np.sum(part)) for name, part in op.by_name(found.diagonal).items()}
-    route = f"hutchinson ({len(found.samples)} products)"
-    return Quantity(found.mean, route, found.stderr, per_layer)
+    route = f"hutchinson ({len(found.samples)} products{', interrupted' if partial else ''})"
+    return Quantity(found.mean, route, found.stderr, per_layer, partial=partial)
 
 
 def random_signs(
@@ -61,21 +80,35 @@ def random_signs(
 ) -> Probes:
     """zᵀAz with random signs z, until its standard error is ≤ rtol · |offset + mean|.
 
-    `offset` is what the caller knows of the trace already.
+    `offset` is what the caller knows of the trace already. Held at once: a block of z and of Az, of
+    `_MOST_ENTRIES` entries each or of one vector's.
     """
     _check_budget(rtol, most_products)
-    diagonal, samples = np.zeros(size), np.empty(0)
-    while len(samples) < most_products:
-        rows = min(ROWS_AT_ONCE, max(1, _MOST_ENTRIES // size), most_products - len(samples))
-        z = rng.choice([-1.0, 1.0], (rows, size))
-        terms = z * products(z)
-        diagonal += terms.sum(axis=0)
-        samples = np.append(samples, terms.sum(axis=1))
-        if len(samples) >= _FEWEST_PROBES and standard_error(samples) <= rtol * abs(
-            offset + samples.mean()
-        ):
-            break
-    return Probes(samples, diagonal / len(samples))
+    found = Probes(np.empty(0), np.zeros(size))
+    at_once = min(ROWS_AT_ONCE, max(1, _MOST_ENTRIES // size))
+    try:
+        with progress("products with ∇²L, at most", most_products) as done:
+            while len(found.samples) < most_products:
+                rows = min(at_once, most_products - len(found.samples))
+                found = found.with_terms(_terms(products, rng, rows, size))
+                done(rows)
+                if found.enough(rtol, offset):
+                    break
+    except KeyboardInterrupt:
+        if len(found.samples) < 2:
+            raise
+        raise Interrupted(found) from None
+    return found
+
+
+def _terms(products: Matmat, rng: np.random.Generator, rows: int, size: int) -> np.ndarray:
+    """z ⊙ Az for random signs z, in the place of Az."""
+    z = rng.choice([-1.0, 1.0], (rows, size))
+    terms = products(z)
+    if not terms.flags.writeable:  # JAX's arrays.
+        return terms * z
+    terms *= z
+    return terms
 
 
 def _check_budget(rtol: float, most_products: int) -> None:
@@ -88,20 +121,22 @@ def xtrace(op: Operator, rtol: float = 1e-2, most_products: int = 4096, seed: in
     accurate than Hutchinson's where a few eigenvalues dominate.
 
     Doubles the number of probes, drawn afresh, until the standard error is ≤ rtol · |trace| or
-    the next round would exceed `most_products` products; where the probes find all of ∇²L's
-    range the result is exact. The standard error is the root of an unbiased estimate of the
-    variance (`Exchangeable`) times Student's quantile over the normal one for as many probes, so
-    that ± 1.96 of it hold the trace 95 times in 100.
+    the next round would exceed `most_products` products, or 1 GB for one of its arrays; where the
+    probes find all of ∇²L's range the result is exact. The standard error is the root of an
+    unbiased estimate of the variance (`Exchangeable`) times Student's quantile over the normal one
+    for as many probes, so that ± 1.96 of it hold the trace 95 times in 100.
     """
     _check_budget(rtol, most_products)
     rng = generator(seed, "sharpness/xtrace")
-    probes, spent = min(_FEWEST_PROBES, op.size, most_products // 2), 0
+    probes = min(_FEWEST_PROBES, op.size, most_products // 2, max(2, _MOST_BASIS // op.size))
+    spent = 0
     while True:
         found = exchangeable(op.matmat, op.size, probes, rng)
         spent += 2 * probes
         following = min(2 * probes, op.size)
         enough = found.stderr <= rtol * abs(found.mean) or probes == op.size
-        if enough or spent + 2 * following > most_products:
+        dear = spent + 2 * following > most_products or following * op.size > _MOST_BASIS
+        if enough or dear:
             return Quantity(found.mean, f"xtrace ({spent} products)", found.stderr)
         probes = following
 

@@ -4,6 +4,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from flattest.curvature.progress import progress
+from flattest.curvature.result import Interrupted
 from flattest.errors import FlattestError
 
 # Maps rows v to rows Hv.
@@ -13,6 +15,10 @@ Matmat = Callable[[np.ndarray], np.ndarray]
 _BREAKDOWN = 1e-13
 # A residual smaller than this, relatively, is rounding error.
 _LEAST_TOLERANCE = 1e-14
+
+
+# Entries of a basis: 1 GB. Where that is fewer vectors, more restarts take their place.
+_MOST_BASIS = 2**27
 
 
 class Krylov:
@@ -88,6 +94,11 @@ class Krylov:
         residuals = np.linalg.norm(self.T[self.size : self.filled, : self.size] @ S, axis=0)
         return values[::-1], S[:, ::-1], residuals[::-1]
 
+    def top(self, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """The k largest Ritz values and their vectors (rows)."""
+        values, S, _ = self.ritz()
+        return values[:k].copy(), S[:, :k].T @ self.Q[: self.size]
+
     def restart(self, keep: int) -> None:
         """Thick restart: the `keep` top Ritz vectors and the newest directions stay."""
         values, S, _ = self.ritz()
@@ -116,6 +127,14 @@ def top_eigenpairs(
     until it is not among the top k.
     """
     values, vectors = _from_starts(matmat, starts, k, tol, rng, most_products)
+    try:
+        return _none_missed(matmat, starts, values, vectors, tol, rng, most_products)
+    except KeyboardInterrupt:
+        raise Interrupted((values, vectors)) from None
+
+
+def _none_missed(matmat, starts, values, vectors, tol, rng, most_products):
+    k = len(values)
     while 1 < k < starts.shape[1]:
         floor = values[-1] - np.abs(values).max()
         deflated = _deflated(matmat, values - floor, vectors)
@@ -138,32 +157,73 @@ def _from_starts(matmat, starts, k, tol, rng, most_products):
     """Thick-restart Lanczos. Stops when each of the k largest Ritz values has a residual norm
     ≤ tol · max |θ|: then there is an eigenvalue within that (Parlett 1998, theorem 4.5.1). That the
     error is smaller, by the gap to the next eigenvalue, is not proven: it may not have shown."""
-    size = starts.shape[1]
-    space = Krylov(matmat, starts, min(size, max(48, 3 * k + 16)), rng)
+    space = Krylov(matmat, starts, basis_room(starts.shape[1], k), rng)
     tol = max(tol, _LEAST_TOLERANCE)
-    for step in range(most_products // space.block):
-        space.step()
-        # Small eigenproblems are not free: look at every step only while there are few.
-        if space.size < k or (space.size > 16 and step % 2 and not space.full):
-            continue
-        values, S, residuals = space.ritz()
-        if space.complete or residuals[:k].max() <= tol * np.abs(values).max():
-            return values[:k].copy(), S[:, :k].T @ space.Q[: space.size]
-        if space.full:
-            space.restart(keep=min(k + 12, space.T.shape[1] - space.block))
+    try:
+        with progress("products with ∇²L for its largest eigenvalues") as done:
+            for step in range(most_products // space.block):
+                space.step()
+                done(space.block)
+                # Small eigenproblems are not free: look at every step only while there are few.
+                if space.size < k or (space.size > 16 and step % 2 and not space.full):
+                    continue
+                values, S, residuals = space.ritz()
+                if space.complete or residuals[:k].max() <= tol * np.abs(values).max():
+                    return space.top(k)
+                if space.full:
+                    room = space.T.shape[1]
+                    space.restart(keep=min(k + 12, max(k, room // 2), room - space.block))
+    except KeyboardInterrupt:
+        if space.size < k:
+            raise
+        raise Interrupted(space.top(k)) from None
     raise FlattestError(
         f"Lanczos did not reach tol = {tol:g} in {most_products} products; take a larger tol."
     )
 
 
+def basis_room(size: int, k: int) -> int:
+    """Vectors of a basis for k eigenvectors: 48 or more, as long as they fit into 1 GB; at least as
+    many as k and a few to go on from."""
+    return min(size, max(48, 3 * k + 16), max(k + 8, _MOST_BASIS // size))
+
+
 def quadrature(
     matmat: Matmat, start: np.ndarray, steps: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Gauss quadrature of the spectral measure of `start`: nodes and weights that sum to 1."""
-    space = Krylov(matmat, start[None], min(steps, start.size), rng)
+    """Gauss quadrature of the spectral measure of `start`: nodes and weights that sum to 1.
+
+    Where the basis would take more than 1 GB, each direction is orthogonalized against the two
+    before only (Lanczos 1950). Nodes may then repeat; their weights together are those of the
+    eigenvalue that they stand for (Greenbaum 1989), so that means stay what they are.
+    """
+    steps = min(steps, start.size)
+    if (steps + 1) * start.size > _MOST_BASIS:
+        return short_recurrence(matmat, start, steps)
+    space = Krylov(matmat, start[None], steps, rng)
     while not space.full:
         space.step()
         if space.exhausted:
             break
     values, S, _ = space.ritz()
+    return values, S[0] ** 2
+
+
+def short_recurrence(
+    matmat: Matmat, start: np.ndarray, steps: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The same quadrature from three vectors: H q_j = β_{j−1} q_{j−1} + α_j q_j + β_j q_{j+1}."""
+    q, before = start / np.linalg.norm(start), np.zeros_like(start)
+    alphas: list[float] = []
+    betas: list[float] = []
+    for _ in range(steps):
+        w = matmat(q[None])[0] - (betas[-1] * before if betas else 0.0)
+        alphas.append(float(q @ w))
+        w -= alphas[-1] * q
+        betas.append(float(np.linalg.norm(w)))
+        if betas[-1] <= _BREAKDOWN * max(map(abs, alphas)):
+            break
+        before, q = q, w / betas[-1]
+    T = np.diag(alphas) + np.diag(betas[: len(alphas) - 1], 1)
+    values, S = np.linalg.eigh(T + np.triu(T, 1).T)
     return values, S[0] ** 2

@@ -40,7 +40,7 @@ class NetworkHessian(Operator):
 
     # Points × neurons of a block of the trace: larger arrays leave the cache and are paid for in
     # page faults, so that the cost would no longer be linear in width and n.
-    entries_at_once = 32_768
+    entries_at_once = 65_536
 
     def __init__(
         self,
@@ -111,13 +111,20 @@ class NetworkHessian(Operator):
 
     def _trace(self, rows: slice) -> dict[str, float]:
         """Σ_i w_i ‖∇f_i‖² + u_i Tr ∇²f_i over the rows."""
-        block = type(self)(self.model, self.theta, self.data, self.loss, rows)
+        block = self._block(rows)
         offset = {"b_out": block.ones[:, 0]} if self.model.output_bias else {}
         squares = block.squares() | offset
         traces = {name: float(block.w @ square) for name, square in squares.items()}
         for name, laplacian in block.laplacians().items():
             traces[name] += float(block.u @ laplacian)
         return traces
+
+    def _block(self, rows: slice) -> "NetworkHessian":
+        """These points' terms; all of them have been computed here where other measures asked."""
+        if len(self.data.y[rows]) == self.data.n:
+            return self
+        share = None if self.share is None else self.share[rows]
+        return type(self)(self.model, self.theta, self.data, self.loss, rows, share)
 
     def gauss_newton_diagonal(self):
         return sum(w * self.vjp(e) ** 2 for w, e in zip(self.w, np.eye(len(self.w)), strict=True))
@@ -168,15 +175,16 @@ class NetworkHessian(Operator):
     def point(self):
         return np.concatenate([block.ravel() for block in self.theta.values()])
 
-    def _at(self, theta: np.ndarray) -> "NetworkHessian":
+    def at(self, theta: np.ndarray) -> "NetworkHessian":
+        """The same at another θ, a vector of R^p."""
         blocks = self.blocks(theta)
         return type(self)(self.model, blocks, self.data, self.loss, share=self.share)
 
     def loss_at(self, theta):
-        return self._at(theta).mean_loss()
+        return self.at(theta).mean_loss()
 
     def gradient_at(self, theta):
-        there = self._at(theta)
+        there = self.at(theta)
         return there.vjp(there.u)
 
     def part(self, rows):
@@ -195,6 +203,11 @@ class NetworkHessian(Operator):
     @abstractmethod
     def _forward(self) -> np.ndarray:
         """f(x_i)."""
+
+    @property
+    @abstractmethod
+    def first_slopes(self) -> np.ndarray:
+        """σ′ of the first layer's neurons, (n, m)."""
 
     @abstractmethod
     def gram(self) -> np.ndarray:

@@ -5,7 +5,7 @@ type they were given in; what is run is made float64 piece by piece.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,6 @@ from torch import nn
 from torch.utils._pytree import tree_leaves, tree_map
 
 from flattest.errors import FlattestError
-from flattest.problem.data import Dataset
 
 Forward = Callable[[nn.Module, Any], Any]
 TARGETS = ("labels", "label", "targets", "target", "y")
@@ -35,6 +34,15 @@ class Batch:
     def rows(self, start: int, stop: int) -> "Batch":
         return Batch(tree_map(lambda t: t[start:stop], self.x), self.y[start:stop])
 
+    def take(self, rows: np.ndarray) -> "Batch":
+        """The samples of these numbers."""
+        at = torch.as_tensor(rows)
+        return Batch(*tree_map(lambda t: t[at.to(t.device)], (self.x, self.y)))
+
+    @property
+    def bytes(self) -> int:
+        return sum(t.numel() * t.element_size() for t in tree_leaves((self.x, self.y)))
+
     def split(self, rows: int) -> Iterator["Batch"]:
         for start in range(0, len(self), rows):
             yield self.rows(start, start + rows)
@@ -51,28 +59,11 @@ class Batch:
         return Batch(*tree_map(torch.clone, (self.x, self.y)))
 
 
-def batches_of(data: Any) -> list[Batch]:
-    """Batches of a Dataset, of one batch, or of a loader; none is empty."""
-    if isinstance(data, Dataset):
-        return [_batch((data.x, data.y))]
-    if not isinstance(data, Iterable):
-        raise FlattestError(
-            "Data are a pair of arrays (inputs and targets) or a loader of such pairs, "
-            f"not {type(data).__name__}."
-        )
-    # A loader draws a seed from the global generator each time that it is gone through.
-    with torch.random.fork_rng(devices=[]):
-        given = [data] if _is_batch(data) else list(data)
-    if not (filled := [batch for batch in map(_batch, given) if len(batch)]):
-        raise FlattestError("The data are empty: they need at least one sample.")
-    return filled
-
-
 def _is_array(part: Any) -> bool:
     return hasattr(part, "shape") and np.ndim(part) > 0
 
 
-def _is_batch(data: Any) -> bool:
+def is_batch(data: Any) -> bool:
     """A dict, or inputs and an array of targets."""
     if isinstance(data, Mapping):
         return True
@@ -82,8 +73,9 @@ def _is_batch(data: Any) -> bool:
     return several or all(map(_is_array, data))
 
 
-def _batch(given: Any) -> Batch:
-    if not _is_batch(given):
+def batch_of(given: Any) -> Batch:
+    """Inputs and targets as they were given, checked."""
+    if not is_batch(given):
         raise FlattestError(
             "Every batch must be a pair of arrays: inputs and targets (or a dict with its targets "
             "under 'labels')."

@@ -1,43 +1,42 @@
 """∇²L of a PyTorch module on its data, on a float64 copy; the user's module stays untouched."""
 
 import copy
-import itertools
 import math
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import nn
-from torch.nn.utils.spectral_norm import SpectralNorm
-from torch.nn.utils.weight_norm import WeightNorm
 from torch.utils._pytree import tree_leaves, tree_map
 
 from flattest.curvature.inputs import attempt, check_outputs, check_used
 from flattest.curvature.module_batches import (
     Batch,
     Forward,
-    batches_of,
     called,
     finite,
     outputs_of,
 )
+from flattest.curvature.module_copies import by_batch, check_module, measurable_copy, scaled
+from flattest.curvature.module_loaders import Batches, batches_of
 from flattest.curvature.module_losses import MOST_OUTPUTS, Factor, SampleLoss, count, sample_loss
 from flattest.curvature.module_runs import exactly
+from flattest.curvature.module_second import add_products, check_second_derivatives
 from flattest.curvature.module_squares import GaussNewton, Sums, calls, sample_by_sample
-from flattest.curvature.operator import Operator, probe
+from flattest.curvature.operator import Operator
+from flattest.curvature.progress import progress
+from flattest.curvature.result import Interrupted, OfSome
 from flattest.errors import FlattestError, require_known
-from flattest.rescaling.modules import Leaving, Seen, structure_of
+from flattest.rescaling.module_walk import Leaving, Seen
+from flattest.rescaling.modules import structure_of
 from flattest.rescaling.units import Structure
 
+R = TypeVar("R")
 DTYPES = {"float64": torch.float64, "float32": torch.float32}
-_TABLES = (dict, OrderedDict, set)
-# Hooks that only compute a weight from its parts, as PyTorch's older normalizations of weights do.
-_PURE_HOOKS = (WeightNorm, SpectralNorm)
 # Backward passes whose results are held together, where there are as many.
 _STACKED = 16
 # Outputs of all samples that are held at once to look at a user's own loss.
@@ -50,7 +49,7 @@ class ModuleOperator(Operator):
 
     given: nn.Module
     module: nn.Module
-    batches: list[Batch]
+    batches: Batches
     loss: SampleLoss
     forward: Forward = called
     # Whether a sample's outputs depend on its batch, which is then never cut.
@@ -68,12 +67,18 @@ class ModuleOperator(Operator):
         named = self.module.named_parameters()
         self.parameters = {name: p for name, p in named if p.requires_grad}
         self.shapes = {name: p.shape for name, p in self.parameters.items()}
-        self.samples = sum(map(len, self.batches))
+        self.samples = self.batches.samples
         self.device = next(iter(self.parameters.values())).device
 
     def run(self, x: Any, module: nn.Module | None = None) -> torch.Tensor:
         """The outputs on inputs x."""
         return outputs_of(self.forward, self.module if module is None else module, x)
+
+    def ran(self, x: Any, module: nn.Module | None = None) -> torch.Tensor:
+        """The same, in the precision that is computed in. What makes the data, a loader of the
+        user's, does not run inside of that."""
+        with exactly(self.dtype):
+            return self.run(x, module)
 
     @cached_property
     def structure(self):
@@ -83,7 +88,7 @@ class ModuleOperator(Operator):
     def _walked(self) -> tuple[Structure, frozenset[nn.Module], int]:
         """The structure, the layers that take samples one by one, and how many values enter them
         for one sample."""
-        first = self._on_device(self.batches[0].rows(0, 1))
+        first = self._on_device(self.batches.first.rows(0, 1))
         with exactly(self.dtype), calls(self.module) as of_one:
             found, seen = structure_of(self.parameters, first.x, self.run)
         layers = sample_by_sample(self.module, of_one)
@@ -105,7 +110,7 @@ class ModuleOperator(Operator):
     def _first_outputs(self) -> torch.Tensor:
         """f of the first sample."""
         with exactly(self.dtype), torch.no_grad():
-            return self.run(self._on_device(self.batches[0].rows(0, 1)).x)
+            return self.run(self._on_device(self.batches.first.rows(0, 1)).x)
 
     @property
     def _outputs(self) -> int:
@@ -125,11 +130,14 @@ class ModuleOperator(Operator):
     def chunks(self) -> Iterator[Batch]:
         return self._cut(self.structure.entries)
 
-    def _cut(self, entries: int, batches: list[Batch] | None = None) -> Iterator[Batch]:
+    def _cut(self, entries: int, batches: Batches | None = None) -> Iterator[Batch]:
         rows = self.samples if self.whole else max(1, self._most_values // entries)
-        for batch in self.batches if batches is None else batches:
-            for part in batch.split(rows):
-                yield self._on_device(part)
+        chosen = self.batches if batches is None else batches
+        with progress("samples", chosen.samples) as done:
+            for batch in chosen:
+                for part in batch.split(rows):
+                    yield self._on_device(part)
+                    done(len(part))
 
     @property
     def _most_values(self) -> int:
@@ -147,11 +155,26 @@ class ModuleOperator(Operator):
             return 1.0
         if mass is count:
             return float(self.samples)
-        with exactly(self.dtype), torch.no_grad():
-            total = sum(mass(self.run(batch.x), batch.y) for batch in self.chunks())
+        total = self._mass_of(self.samples)
         if not total > 0:
             raise FlattestError("The loss counts no sample: all labels are ignored or of weight 0.")
-        return float(total)
+        return total
+
+    @torch.no_grad()
+    def _mass_of(self, first: int) -> float:
+        """The mass of the first so many samples."""
+        if (mass := self.loss.mass) is None:
+            return 1.0
+        if mass is count:
+            return float(first)
+        total, left = 0.0, first
+        for batch in self.chunks():
+            part = batch.rows(0, left)
+            total += float(mass(self.ran(part.x), part.y))
+            left -= len(part)
+            if not left:
+                break
+        return total
 
     def shares(self) -> Iterator[torch.Tensor]:
         """L chunk by chunk: the parts add up to that of all samples."""
@@ -159,8 +182,9 @@ class ModuleOperator(Operator):
             yield self._share(batch)
 
     def _share(self, batch: Batch) -> torch.Tensor:
+        mass = self.mass
         with exactly(self.dtype):
-            return self.loss.total(self.run(batch.x), batch.y) / self.mass
+            return self.loss.total(self.run(batch.x), batch.y) / mass
 
     @torch.no_grad()
     def mean_loss(self):
@@ -206,12 +230,7 @@ class ModuleOperator(Operator):
 
     def part(self, rows):
         found = copy.copy(self)
-        found.batches, start = [], 0
-        for batch in self.batches:
-            inside = torch.as_tensor(rows[(rows >= start) & (rows < start + len(batch))] - start)
-            if len(inside):
-                found.batches.append(Batch(*tree_map(lambda t, i=inside: t[i], (batch.x, batch.y))))
-            start += len(batch)
+        found.batches = self.batches.picked(rows)
         found.samples = len(rows)
         found.__dict__.pop("mass", None)
         return found
@@ -268,103 +287,37 @@ class ModuleOperator(Operator):
         v = torch.tensor(rows, dtype=torch.float64, device=self.device)
         total = torch.zeros_like(v)
         for share in self.shares():
-            self._add_products(share, v, total)
+            add_products(share, self.parameters, v, total)
         return total.cpu().numpy()
-
-    def _add_products(self, share: torch.Tensor, v: torch.Tensor, total: torch.Tensor) -> None:
-        parameters = list(self.parameters.values())
-        gradient = torch.autograd.grad(share, parameters, create_graph=True)
-        flat = torch.cat([g.reshape(-1) for g in gradient])
-        if not flat.requires_grad:  # L is affine in the parameters.
-            return
-        for row, into in zip(v, total, strict=True):
-            parts = torch.autograd.grad(
-                flat, parameters, row, retain_graph=True, materialize_grads=True
-            )
-            into += torch.cat([part.reshape(-1) for part in parts])
 
     @cached_property
     def _second_derivatives(self) -> None:
-        """Looks whether PyTorch's are right, on a few samples: some of its operations, and users'
-        own, drop part of them. uᵀHv = vᵀHu, and Hv is the derivative of the gradient along v.
-
-        Steps of many sizes, since a gradient jumps at kinks: what counts is the best of them.
-        """
-        few = self.batches[0] if self.whole else self.batches[0].rows(0, 2)
+        few = self.batches.first if self.whole else self.batches.first.rows(0, 2)
         few = self._on_device(few)
-        scale = self._scale()
-        z = probe(self.size)
-        u, v = (scale * torch.tensor(p, device=self.device) for p in (z, _other(z)))
-        products = torch.zeros_like(torch.stack([u, v]))
-        attempt(
-            "The module cannot be differentiated twice",
-            lambda: self._add_products(self._share(few), torch.stack([u, v]), products),
-        )
-        Hu, Hv = products
-        size = float((u * Hv).norm() + (v * Hu).norm())
-        asymmetry = abs(float(u @ Hv - v @ Hu)) / (size or 1.0)
-        missed = (self._missed(few, v, Hv, scale, step) for step in 10.0 ** -np.arange(4, 10))
-        miss = next((m for m in missed if m < 1e-4), 1.0)
-        if not (asymmetry < 1e-8 and miss < 1e-4):
-            raise FlattestError(
-                "PyTorch's second derivatives of this module are wrong (they are not symmetric, or "
-                "not the derivatives of its gradient): an operation of it has a backward pass that "
-                "cannot be differentiated (once_differentiable, detach, .data)."
-            )
-
-    def _scale(self) -> torch.Tensor:
-        """The order of each parameter's entries; of those that are all 0, the smallest order. 0 for
-        the rows that stand for padding, which PyTorch never trains."""
-        sizes = {p: p.detach().abs().mean() for p in self.parameters.values()}
-        least = min([s for s in sizes.values() if s > 0], default=torch.ones(()))
-        each = {p: torch.full_like(p, float(s if s > 0 else least)) for p, s in sizes.items()}
-        for layer in self.module.modules():
-            held = isinstance(layer, nn.Embedding) and layer.padding_idx is not None
-            if held and layer.weight in each:
-                each[layer.weight][layer.padding_idx] = 0
-        return torch.cat([scale.detach().reshape(-1) for scale in each.values()])
-
-    def _missed(self, few: Batch, v, Hv, scale, step: float) -> float:
-        """How far Hv is from a difference of gradients, against the larger of Hv and what of the
-        gradient rounding leaves."""
-        ahead, behind = (self._gradient_at(few, s * v) for s in (step, -step))
-        found = (ahead - behind) / (2 * step)
-        allowed = torch.maximum((scale * Hv).norm(), 1e-4 * (scale * ahead).norm())
-        missed = (scale * (found - Hv)).norm()
-        return float(missed / allowed) if allowed > 0 else float(missed)
-
-    def _gradient_at(self, few: Batch, move: torch.Tensor) -> torch.Tensor:
-        """∇L on a few samples at θ + `move`."""
-        parameters = list(self.parameters.values())
-        before = [p.detach().clone() for p in parameters]
-        try:
-            with torch.no_grad():
-                parts = move.split([p.numel() for p in parameters])
-                for p, part in zip(parameters, parts, strict=True):
-                    p += part.reshape(p.shape)
-            found = torch.autograd.grad(self._share(few), parameters)
-        finally:
-            with torch.no_grad():
-                for p, value in zip(parameters, before, strict=True):
-                    p.copy_(value)
-        return torch.cat([g.reshape(-1) for g in found])
+        check_second_derivatives(self.module, self.parameters, lambda: self._share(few))
 
     @torch.no_grad()
     def gauss_newton_diagonal(self):
         if not self.structure.exact:
             return np.zeros(self.size)
-        found = self._sums(GaussNewton.add_squares)
-        zeros = {p: torch.zeros_like(p) for p in self.parameters.values() if p not in found}
-        found = zeros | found
-        parts = [found[p].reshape(-1).cpu().numpy() for p in self.parameters.values()]
-        return np.concatenate(parts) / self.mass
+
+        def gathered(found: Sums, mass: float) -> np.ndarray:
+            zeros = {p: torch.zeros_like(p) for p in self.parameters.values() if p not in found}
+            found = zeros | found
+            parts = [found[p].reshape(-1).cpu().numpy() for p in self.parameters.values()]
+            return np.concatenate(parts) / mass
+
+        return self._sums(GaussNewton.add_squares, gathered)
 
     @torch.no_grad()
     def gauss_newton_trace(self):
         if not self.structure.exact:
             return None
-        found = self._sums(GaussNewton.add_norms)
-        return {n: float(found.get(p, 0.0)) / self.mass for n, p in self.parameters.items()}
+
+        def gathered(found: Sums, mass: float) -> dict[str, float]:
+            return {n: float(found.get(p, 0.0)) / mass for n, p in self.parameters.items()}
+
+        return self._sums(GaussNewton.add_norms, gathered)
 
     @torch.no_grad()
     def gauss_newton_shares(self, draws=None, rng=None, chosen=None):
@@ -372,7 +325,7 @@ class ModuleOperator(Operator):
             raise FlattestError("A sample's outputs depend on the rest of its batch.")
         columns = min(self._outputs, _STACKED) if draws is None else draws
         squares = self._gauss_newton(self.loss.factor if draws is None else self._drawn(draws, rng))
-        batches = self.batches if chosen is None else list(_picked(self.batches, chosen))
+        batches = self.batches if chosen is None else self.batches.picked(chosen)
         found = []
         for batch in self._chunks_for(columns, batches):
             # All gradients of one sample come in one pass, layer by layer they take two.
@@ -396,19 +349,33 @@ class ModuleOperator(Operator):
         most = self._most_values, self.most_gradient_entries
         return GaussNewton(self.module, run, self._walked[1], factor, *most)
 
-    def _chunks_for(self, columns: int, batches: list[Batch]) -> Iterator[Batch]:
+    def _chunks_for(self, columns: int, batches: Batches) -> Iterator[Batch]:
         """As many samples at a time as leave room for so many backward passes."""
         structure, _, entering = self._walked
         return self._cut(max(structure.entries, entering * columns), batches)
 
-    def _sums(self, add: Callable[[GaussNewton, Any, torch.Tensor, Sums], None]) -> Sums:
-        """What `add` sums over all samples, in float64."""
+    def _sums(
+        self,
+        add: Callable[[GaussNewton, Any, torch.Tensor, Sums], None],
+        gathered: Callable[[Sums, float], R],
+    ) -> R:
+        """What `add` sums over all samples, in float64, `gathered` and over the mass; on Ctrl-C
+        that of the chunks that are through."""
+        mass, seen = self.mass, 0
         total: Sums = {}
         squares = self._gauss_newton(self.loss.factor)
-        for batch in self._chunks_for(min(self._outputs, _STACKED), self.batches):
-            with exactly(self.dtype):
-                add(squares, self._laid_out(batch.x), batch.y, total)
-        return total
+        try:
+            for batch in self._chunks_for(min(self._outputs, _STACKED), self.batches):
+                here: Sums = {}
+                with exactly(self.dtype):
+                    add(squares, self._laid_out(batch.x), batch.y, here)
+                # Both at once: what Ctrl-C leaves must belong together.
+                total, seen = _added(total, here), seen + len(batch)
+        except KeyboardInterrupt:
+            if not seen or not (part := self._mass_of(seen)):
+                raise
+            raise Interrupted(OfSome(gathered(total, part), seen)) from None
+        return gathered(total, mass)
 
     def _laid_out(self, x: Any) -> Any:
         """Images with channels last, where that runs (and faster): in float32."""
@@ -423,7 +390,7 @@ class ModuleOperator(Operator):
         convolves = any(isinstance(m, nn.Conv2d) for m in self.module.modules())
         if self.dtype != torch.float32 or self.device.type != "cpu" or not convolves:
             return False
-        x = self._on_device(self.batches[0].rows(0, 1)).x
+        x = self._on_device(self.batches.first.rows(0, 1)).x
         with exactly(self.dtype):
             f = self.run(x)
             try:
@@ -434,61 +401,50 @@ class ModuleOperator(Operator):
             self.module.to(memory_format=torch.channels_last)
         return same
 
+    def backward_passes(self):
+        return None if self.whole else self.samples * self._outputs
+
     def gauss_newton_gradients(self) -> Iterator[tuple[float, dict[str, torch.Tensor]]]:
         """J_iᵀ s_ic by parameter, one sample and column after another, each with the weight of its
         square in G."""
         if self.whole:
             raise FlattestError("A sample's outputs depend on the rest of its batch.")
         squares = replace(self._gauss_newton(self.loss.factor), layers=frozenset())
-        names = {p: name for name, p in self.parameters.items()}
+        names, mass = {p: name for name, p in self.parameters.items()}, self.mass
         for batch in self.chunks():
             with exactly(self.dtype):
                 for sign, gradients in squares.gradients(batch.x, batch.y):
-                    yield float(sign) / self.mass, {names[p]: g for p, g in gradients}
+                    yield float(sign) / mass, {names[p]: g for p, g in gradients}
 
     def outputs(self, factors=None):
-        return self.outputs_of(self.module if factors is None else _scaled(self.module, factors))
+        return self.outputs_of(self.module if factors is None else scaled(self.module, factors))
 
     @torch.no_grad()
     def outputs_of(self, module: nn.Module) -> np.ndarray:
         """f on all the data of a module of the same kind."""
-        with exactly(self.dtype):
-            found = [self.run(batch.x, module).cpu().numpy() for batch in self.chunks()]
-        return np.concatenate(found)
+        return np.concatenate([self.ran(b.x, module).cpu().numpy() for b in self.chunks()])
+
+    @torch.no_grad()
+    def output_changes(self, factors):
+        """Chunk by chunk."""
+        modules = [scaled(self.module, by) for by in factors]
+        most = np.zeros(len(modules))
+        for batch in self.chunks():
+            f = self.ran(batch.x)
+            changes = [float((self.ran(batch.x, m) - f).abs().max()) for m in modules]
+            most = np.maximum(most, changes)
+        return most
 
     def rescaled(self, factors):
-        return _scaled(self.given, factors)
+        return scaled(self.given, factors)
 
 
-def _picked(batches: list[Batch], chosen: np.ndarray) -> Iterator[Batch]:
-    """The samples of these numbers, from whichever batch they are in."""
-    start = 0
-    for batch in batches:
-        at = torch.as_tensor(chosen[(chosen >= start) & (chosen < start + len(batch))] - start)
-        if len(at):
-            yield Batch(*tree_map(lambda t, at=at: t[at.to(t.device)], (batch.x, batch.y)))
-        start += len(batch)
+def _added(one: Sums, other: Sums) -> Sums:
+    return one | {p: one[p] + value if p in one else value for p, value in other.items()}
 
 
 def _with_channels_last(t: torch.Tensor) -> torch.Tensor:
     return t.contiguous(memory_format=torch.channels_last) if t.dim() == 4 else t
-
-
-def _other(z: np.ndarray) -> np.ndarray:
-    """A second random vector, from a first."""
-    return np.roll(z, 1) * np.where(np.arange(len(z)) % 2, 1.0, -1.0)
-
-
-@torch.no_grad()
-def _scaled(module: nn.Module, factors: Any) -> nn.Module:
-    """A copy of the module with every weight multiplied by its factor; frozen ones have none."""
-    scaled = copy.deepcopy(module)
-    for name, parameter in scaled.named_parameters():
-        if name in factors:
-            factor = torch.as_tensor(factors[name], device=parameter.device)
-            parameter.copy_(parameter.double() * factor)
-        parameter.grad = None
-    return scaled
 
 
 def module_operator(
@@ -503,96 +459,36 @@ def module_operator(
     `forward(module, x)` returns the outputs for a batch of inputs; without it the module is called.
     """
     module = getattr(module, "_orig_mod", module)  # Of one that torch.compile made.
-    _check_module(module)
+    check_module(module)
     digits = DTYPES[require_known("dtype", dtype, DTYPES)]
-    work = attempt("The module cannot be copied", _copy, module, digits)
-    for layer in work.modules():
-        if getattr(layer, "inplace", False):
-            setattr(layer, "inplace", False)  # noqa: B010
+    work = measurable_copy(module, digits)
     found = ModuleOperator(
         module,
         work,
         batches_of(data),
         sample_loss(loss, digits),
         forward or called,
-        _by_batch(work),
+        by_batch(work),
         dtype=digits,
     )
     with exactly(digits):
         _check_forward(found)
-        _check_all_losses(found)
+    _check_all_losses(found)
     return found
-
-
-def _copy(module: nn.Module, dtype: torch.dtype) -> nn.Module:
-    """A deep copy in this precision."""
-    memo: dict[int, Any] = {}
-    for layer in module.modules():
-        memo.update(_empty_tables(layer))
-    for p in module.parameters():
-        if type(p) is nn.Parameter:
-            memo[id(p)] = nn.Parameter(p.detach().to(dtype, copy=True), p.requires_grad)
-    work = copy.deepcopy(module, memo)
-    return work if _is_all(work, dtype) else work.to(dtype)
-
-
-def _empty_tables(layer: nn.Module) -> dict[int, Any]:
-    """Copies, by identity, of the tables for hooks and the like that every layer has many of and
-    that `deepcopy` would take most of its time for."""
-    return {id(t): type(t)() for t in vars(layer).values() if type(t) in _TABLES and not t}
-
-
-def _is_all(module: nn.Module, dtype: torch.dtype) -> bool:
-    tensors = itertools.chain(module.parameters(), module.buffers())
-    return all(t.dtype == dtype or not t.is_floating_point() for t in tensors)
-
-
-def _check_module(module: Any) -> None:
-    if not isinstance(module, nn.Module):
-        raise FlattestError(f"A torch.nn.Module is measured, not {type(module).__name__}.")
-    for name, p in module.named_parameters():
-        if nn.parameter.is_lazy(p):
-            raise FlattestError(
-                f"Parameter {name} has no values yet (a lazy layer); run the module once first."
-            )
-        if not finite(p):
-            raise FlattestError(f"Parameter {name} has entries that are not finite.")
-    if not any(p.requires_grad for p in module.parameters()):
-        raise FlattestError("The module has no parameters that require gradients.")
-    for name, layer in module.named_modules():
-        _check_layer(name or type(layer).__name__, layer)
-
-
-def _check_layer(name: str, layer: nn.Module) -> None:
-    hooks = (*layer._forward_hooks.values(), *layer._forward_pre_hooks.values())
-    if not all(isinstance(hook, _PURE_HOOKS) for hook in hooks) or layer._backward_hooks:
-        raise FlattestError(
-            f"Layer {name} has hooks, which may change what it computes; remove them to measure it."
-        )
-    if not layer.training:
-        return
-    if isinstance(layer, nn.modules.dropout._DropoutNd | nn.RReLU) and getattr(layer, "p", 1) > 0:
-        raise FlattestError(
-            f"Layer {name} drops units at random in training mode; call module.eval() first."
-        )
-    if isinstance(layer, nn.modules.batchnorm._BatchNorm) and layer.track_running_stats:
-        raise FlattestError(
-            f"Layer {name} normalizes by each batch in training mode; call module.eval() first."
-        )
-
-
-def _by_batch(module: nn.Module) -> bool:
-    """Whether a batch norm without statistics of its own normalizes by each batch in any mode."""
-    norms = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
-    return any(isinstance(m, norms) and m.running_mean is None for m in module.modules())
 
 
 def _check_forward(found: ModuleOperator) -> None:
     """On three samples: deterministic, sample by sample, finite, all weights used."""
-    few = found.batches[0] if found.whole else found.batches[0].rows(0, 3)
+    few = found.batches.first if found.whole else found.batches.first.rows(0, 3)
     few = found._on_device(few)
     given = few.copy()
+    versions = {name: p._version for name, p in found.parameters.items()}
     f = _attempted(found, given.x)
+    if changed := [name for name, p in found.parameters.items() if p._version != versions[name]]:
+        raise FlattestError(
+            f"The module changes its parameters as it runs ({', '.join(changed)}), as a max_norm "
+            "of an embedding does; L is then not a function of them."
+        )
     if not all(map(torch.equal, *(tree_leaves(b.x) for b in (given, few)))):
         raise FlattestError("The module changes its inputs in place; let it work on a copy.")
     again = _attempted(found, few.copy().x)
@@ -633,9 +529,10 @@ def _check_all_losses(found: ModuleOperator) -> None:
     if found.loss.known or found.whole:
         return
     with torch.no_grad():
-        first = found.run(found._on_device(found.batches[0].rows(0, 1)).x)
+        first = found.ran(found._on_device(found.batches.first.rows(0, 1)).x)
         every = -(-found.samples * first.numel() // _MOST_CHECKED)
-        parts = [(found.run(part.x), part.y) for part in _every(found, every)]
+        parts = [(found.ran(part.x), part.y) for part in _every(found, every)]
+    with torch.no_grad(), exactly(found.dtype):
         f, y = (torch.cat(column) for column in zip(*parts, strict=True))
         total = found.loss.total
         shapes = f"outputs {tuple(f.shape)} and targets {tuple(y.shape)}"

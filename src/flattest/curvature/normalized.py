@@ -65,6 +65,10 @@ class NormalizedHessian(NetworkHessian):
     def slope(self) -> np.ndarray:
         return self.sigma("slope", self.h)
 
+    @property
+    def first_slopes(self):
+        return self.slope
+
     @cached_property
     def curvature(self) -> np.ndarray | None:
         """σ″(h); None where σ is piecewise linear."""

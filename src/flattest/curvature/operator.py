@@ -10,7 +10,7 @@ Three makers: closed forms for our MLPs (`mlp`), JAX functions (`functions`) and
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -104,6 +104,10 @@ class Operator(ABC):
         """
         raise FlattestError("The Gauss–Newton trace by samples is for PyTorch modules.")
 
+    def backward_passes(self) -> int | None:
+        """How many one sample and output at a time takes, where changes of basis are looked for."""
+        return None
+
     def residual_matmat(self, rows: np.ndarray) -> np.ndarray:
         """E applied to each row."""
         return self.matmat(rows)
@@ -179,6 +183,11 @@ class Operator(ABC):
     @abstractmethod
     def outputs(self, factors: Mapping[str, np.ndarray] | None = None) -> np.ndarray:
         """f on all the data, (n, …), with every parameter multiplied by its factor."""
+
+    def output_changes(self, factors: Sequence[Mapping[str, np.ndarray]]) -> np.ndarray:
+        """For each of these factors max |f(θ ⊙ factors) − f(θ)| over all the data."""
+        f = self.outputs()
+        return np.array([np.abs(self.outputs(by) - f).max() for by in factors])
 
     @abstractmethod
     def rescaled(self, factors: Mapping[str, np.ndarray]) -> Any:

@@ -43,6 +43,10 @@ class PlainHessian(NetworkHessian):
     def slopes(self) -> list[np.ndarray]:
         return [self.sigma("slope", h) for h in self.h]
 
+    @property
+    def first_slopes(self):
+        return self.slopes[0]
+
     @cached_property
     def sensitivities(self) -> list[np.ndarray]:
         """B_l = ∂f/∂z_l, (n, m); constant in the last hidden layer."""

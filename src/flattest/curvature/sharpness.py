@@ -2,7 +2,8 @@
 
 Closed forms (`plain`, `normalized`) serve the networks of `models.MLP`, automatic differentiation
 (`functions`) a user's own model or function; model, data and loss are what `flattest.measure`
-takes. Every measure says by its `route` how it was found.
+takes. Every measure says by its `route` how it was found. Ctrl-C ends one with what is known by
+then, which is `partial` and says so, or if nothing is known yet as it ends any program.
 """
 
 from collections.abc import Callable
@@ -22,7 +23,7 @@ from flattest.curvature.inputs import is_named, takes_classes
 from flattest.curvature.mlp import blocks_of
 from flattest.curvature.normalized import OPERATORS
 from flattest.curvature.operator import Operator
-from flattest.curvature.result import Eigenpairs, Quantity
+from flattest.curvature.result import Eigenpairs, Quantity, known_so_far
 from flattest.curvature.spectrum import SpectralDensity
 from flattest.problem.data import Dataset
 from flattest.problem.libraries import torch_model
@@ -57,6 +58,7 @@ def operator_of(function: Function | Maker, params: Any, data: Any, loss: Any = 
     return OPERATORS[function.norm](function, blocks_of(function, params), data, kind)
 
 
+@known_so_far
 def trace(
     model: Function,
     params: Any,
@@ -82,6 +84,7 @@ def trace(
     return diagonal.trace(op, rtol=rtol, most_products=most_products, seed=seed)
 
 
+@known_so_far
 def gauss_newton_trace(
     model: Function,
     params: Any,
@@ -99,6 +102,7 @@ def gauss_newton_trace(
     return combinations.gauss_newton_trace(op, rtol, most_draws, samples, seed)
 
 
+@known_so_far
 def hutchinson(
     model: Function,
     params: Any,
@@ -127,6 +131,7 @@ def xtrace(
     return estimators.xtrace(operator_of(model, params, data, loss), rtol, most_products, seed)
 
 
+@known_so_far
 def top_eigenvalue(
     model: Function, params: Any, data: Any, loss: Any = "mse", *, tol: float = 1e-10
 ) -> Quantity:
@@ -134,6 +139,7 @@ def top_eigenvalue(
     return eigenvalues.top_eigenvalue(operator_of(model, params, data, loss), tol)
 
 
+@known_so_far
 def top_eigenvalues(
     model: Function,
     params: Any,
@@ -148,6 +154,7 @@ def top_eigenvalues(
     return eigenvalues.top_eigenvalues(operator_of(model, params, data, loss), k, tol)
 
 
+@known_so_far
 def spectrum(
     model: Function,
     params: Any,

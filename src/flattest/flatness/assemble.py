@@ -1,6 +1,8 @@
 """From ∇²L and the units that can be rescaled to a measurement, whatever the network is made of."""
 
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -8,7 +10,7 @@ import numpy as np
 from flattest.curvature.diagonal import MOST_COLUMNS, diagonal
 from flattest.curvature.eigenvalues import DeadNetwork, top_eigenvalue
 from flattest.curvature.operator import Operator
-from flattest.curvature.result import Diagonal, Quantity
+from flattest.curvature.result import Diagonal, Interrupted, Quantity
 from flattest.flatness.bounds import Bound
 from flattest.flatness.measurement import Layer, Measurement
 from flattest.problem.randomness import generator
@@ -18,6 +20,8 @@ from flattest.rescaling.units import Flattest, Unbounded, Units, flattest
 # the outputs themselves, rounding errors could be large: terms may cancel, in a network of output
 # 0 all of them.
 _ALIKE = 1e-6
+# Backward passes that the least Gauss–Newton trace may take beside the rest.
+_MOST_PASSES = 1024
 
 
 def assemble(
@@ -31,10 +35,39 @@ def assemble(
     """All that is reported of a network. `start` is when measuring began (`time.perf_counter`);
     `budget`: rtol, most_products and seed of an estimated trace. λ_max is left out without a `tol`.
     """
-    top = None if tol is None else _top_eigenvalue(op, tol)
-    found = _diagonal(op, most_columns, budget)
-    trace, least = found.trace, least_trace(op, found)
-    flat = None if isinstance(least, str) else least
+    given = op, start, bound, op.mean_loss()
+    try:
+        found = _diagonal(op, most_columns, budget)
+    except Interrupted as early:
+        raise Interrupted(_measurement(*given, early.found, "interrupted")) from None
+    least = least_trace(op, found)
+    bases: Any = None
+    remarks: list[str] = []
+    top: Quantity | None = None
+    try:
+        bases, remarks = _over_bases(op)
+        top = None if tol is None else _top_eigenvalue(op, tol)
+    except KeyboardInterrupt as early:
+        top = early.found if isinstance(early, Interrupted) else None
+        known = "a lower bound" if top else "not known"
+        remarks = [*remarks, f"interrupted: the top eigenvalue is {known}"]
+        early_found = _measurement(*given, found, least, bases, remarks, top)
+        raise Interrupted(replace(early_found, partial=True)) from None
+    return _measurement(*given, found, least, bases, remarks, top)
+
+
+def _measurement(
+    op: Operator,
+    start: float,
+    bound: Bound | None,
+    mean_loss: float,
+    found: Diagonal,
+    least: Flattest | str,
+    bases: Any = None,
+    remarks: Sequence[str] = (),
+    top: Quantity | None = None,
+) -> Measurement:
+    trace, flat = found.trace, None if isinstance(least, str) else least
     return Measurement(
         trace=trace.value,
         stderr=trace.stderr,
@@ -49,13 +82,33 @@ def assemble(
         method=found.route,
         parameters=op.size,
         samples=op.samples,
-        mean_loss=op.mean_loss(),
+        mean_loss=mean_loss,
         bound=bound.value if bound else None,
         bound_reference=bound.reference if bound else "",
-        notes=(*op.structure.notes, *_notes(op.structure.units, least)),
-        rescaled=op.rescaled(flat.factors) if flat else None,
+        gauss_newton=bases.trace if bases else None,
+        least_gauss_newton=bases.value if bases else None,
+        least_gauss_newton_lower_bound=bases.lower_bound if bases else None,
+        notes=(*op.structure.notes, *_notes(op.structure.units, least), *remarks),
+        partial=found.partial,
+        rescaled=op.rescaled(flat.factors) if flat else bases.rescaled if bases else None,
         seconds=time.perf_counter() - start,
     )
+
+
+def _over_bases(op: Operator) -> tuple[Any, list[str]]:
+    """The least Gauss–Newton trace of a module whose units are not known, and what is to be said of
+    it."""
+    passes = op.backward_passes()
+    if passes is None or not isinstance(op.structure.units, str):
+        return None, []
+    if passes > _MOST_PASSES:
+        return None, [f"least_gauss_newton would take {passes} backward passes; it is left out"]
+    from flattest.flatness.symmetric import flattest_bases  # brings PyTorch along
+
+    found = flattest_bases(op)
+    if isinstance(found, str):
+        return None, [f"no least Gauss–Newton trace: {found}"]
+    return found, [f"least Gauss–Newton trace {found.described()}", *found.notes]
 
 
 def _top_eigenvalue(op: Operator, tol: float) -> Quantity:
@@ -101,8 +154,7 @@ def _keeps_outputs(op: Operator, factors: dict[str, np.ndarray]) -> bool:
     """Whether f is the same on all the data with every weight multiplied by its factor."""
     rng = generator(0, "measure/alike")
     near = {name: 1 + _ALIKE * rng.normal(size=np.shape(f)) for name, f in factors.items()}
-    f = op.outputs()
-    moved, allowed = (np.abs(op.outputs(by) - f).max() for by in (factors, near))
+    moved, allowed = op.output_changes([factors, near])
     return bool(moved <= allowed)
 
 

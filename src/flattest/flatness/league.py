@@ -1,130 +1,22 @@
 """The league of measures: what has been proposed for "how sharp", of one network from one call.
 
-`MEASURES` is the table: formula, source, cost. Which symmetries of a network
-leave a measure as it is has been tried on networks, not copied from papers (`studies/league`).
-A measure that is a maximum over a ball is a lower bound, found by ascent; one that has no meaning
-for a network says why in `League.missing`.
+`MEASURES` is the table: formula, source, cost; `league_measures` has the computations. Which
+symmetries of a network leave a measure as it is has been tried on networks, not copied from papers
+(`studies/league`). A measure that is a maximum over a ball is a lower bound, found by ascent; one
+that has no meaning for a network says why in `League.missing`.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
-from functools import cached_property
 from typing import Any
 
-import numpy as np
-
-from flattest.curvature import spectrum as quadrature
-from flattest.curvature.diagonal import diagonal
-from flattest.curvature.eigenvalues import DeadNetwork, top_eigenvalues
-from flattest.curvature.operator import ROWS_AT_ONCE, Operator
-from flattest.curvature.result import Diagonal, Eigenpairs, Quantity
+from flattest.curvature.result import Interrupted, Quantity, known_so_far
 from flattest.curvature.sharpness import Function, Maker, operator_of
 from flattest.curvature.spectrum import SpectralDensity
 from flattest.errors import FlattestError, unknown
-from flattest.flatness.ascent import rise
-from flattest.flatness.assemble import least_trace
-from flattest.problem.data import standard_error
-from flattest.problem.randomness import generator
-from flattest.rescaling.balancing import Balance, Coupling, balance
-from flattest.rescaling.units import FIXED, Unbounded, flattest, layerwise
-
-# Beyond this many products the relative flatness of a layer is estimated.
-_MOST_PRODUCTS = 4096
-# A gradient is rounding error where it is this small against √Tr G: |f − y|, roughly.
-_NO_GRADIENT = 1e-8
-
-
-class NotDefined(Exception):
-    """A measure has no meaning for this network; the message says why."""
-
-
-@dataclass(frozen=True)
-class LeagueSettings:
-    """What the measures depend on beside the network.
-
-    `rho`: radius of balls; `adaptive_rho`: in units of each weight; `m`: samples in a batch;
-    `steps`: of ascent; `k`: eigenvalues; `increase`: of the loss that PAC-Bayes' noise may cause,
-    on average over `draws`; `probes`: of the spectral density; `lr`: the step size η, where there
-    is one; `layer`: the weight that feeds the outputs, where it cannot be found.
-    """
-
-    rho: float = 0.05
-    adaptive_rho: float = 0.5
-    m: int = 8
-    steps: int = 20
-    k: int = 5
-    increase: float = 0.1
-    draws: int = 32
-    probes: int = 8
-    seed: int = 0
-    lr: float | None = None
-    layer: str | None = None
-    rtol: float = 1e-2
-    most_products: int = 4096
-    tol: float = 1e-8
-
-    def __post_init__(self) -> None:
-        for name in ("rho", "adaptive_rho", "m", "steps", "k", "increase", "probes"):
-            if not getattr(self, name) > 0:
-                raise FlattestError(f"{name} must be positive, not {getattr(self, name)!r}.")
-        if self.draws < 2:
-            raise FlattestError(f"draws must be at least 2, not {self.draws}.")
-        if self.lr is not None and not self.lr > 0:
-            raise FlattestError(f"lr must be positive, not {self.lr!r}.")
-
-
-@dataclass
-class Subject:
-    """A network that is measured: what several measures share is computed once."""
-
-    op: Operator
-    settings: LeagueSettings
-
-    @cached_property
-    def theta(self) -> np.ndarray:
-        return self.op.point()
-
-    @cached_property
-    def diagonal(self) -> Diagonal:
-        s = self.settings
-        return diagonal(self.op, s.rtol, s.most_products, s.seed)
-
-    @cached_property
-    def top(self) -> Eigenpairs:
-        s = self.settings
-        try:
-            return top_eigenvalues(self.op, min(s.k, self.op.size), s.tol)
-        except DeadNetwork:
-            zeros = np.zeros(min(s.k, self.op.size))
-            return Eigenpairs(zeros, [], zeros, "∇²L is 0")
-
-    @cached_property
-    def density(self) -> SpectralDensity:
-        return quadrature.spectrum(self.op, self.settings.probes, seed=self.settings.seed)
-
-    @cached_property
-    def gradient(self) -> np.ndarray:
-        return self.op.gradient_at(self.theta)
-
-    @cached_property
-    def gauss_newton_trace(self) -> float:
-        self.check_parts()
-        return self.op.gauss_newton_sum()
-
-    def check_parts(self) -> None:
-        if not self.op.parts:
-            raise NotDefined("a sample's outputs depend on the rest of its batch")
-
-    def batches(self) -> Iterator[Operator]:
-        """The samples in a random order, m at a time."""
-        self.check_parts()
-        order = generator(self.settings.seed, "league/batches").permutation(self.op.samples)
-        for start in range(0, len(order), self.settings.m):
-            yield self.op.part(np.sort(order[start : start + self.settings.m]))
-
-    def by_name(self, v: np.ndarray) -> dict[str, np.ndarray]:
-        return self.op.by_name(v)
+from flattest.flatness import league_measures as computed
+from flattest.flatness.league_measures import LeagueSettings, NotDefined, Subject
 
 
 @dataclass(frozen=True)
@@ -138,375 +30,124 @@ class Measure:
     compute: Callable[[Subject], Quantity] = field(repr=False)
 
 
-def _trace(of: Subject) -> Quantity:
-    return of.diagonal.trace
-
-
-def _gauss_newton_trace(of: Subject) -> Quantity:
-    return Quantity(of.gauss_newton_trace, "exact")
-
-
-def _least_trace(of: Subject) -> Quantity:
-    found = least_trace(of.op, of.diagonal)
-    if isinstance(found, str):
-        raise NotDefined(found)
-    return Quantity(found.value, _certified(found.value, found.lower_bound))
-
-
-def _certified(value: float, lower: float) -> str:
-    gap = value / lower - 1 if lower > 0 else float(value > 0)
-    return f"exact: balanced, certified to {gap:.0e}"
-
-
-def _minimum_sharpness(of: Subject) -> Quantity:
-    units = of.op.structure.units
-    if isinstance(units, str):
-        raise NotDefined(units)
-    if of.diagonal.stderr > 0:
-        raise NotDefined("the diagonal of ∇²L is only estimated")
-    try:
-        found = flattest(layerwise(units), of.diagonal.entries)
-    except Unbounded:
-        raise NotDefined("∇²L has negative diagonal entries; train further") from None
-    return Quantity(found.value, _certified(found.value, found.lower_bound))
-
-
-def _top_eigenvalue(of: Subject) -> Quantity:
-    residual = float(of.top.residuals[0])
-    return Quantity(float(of.top.values[0]), f"exact: {of.top.route}", residual=residual)
-
-
-def _top_eigenvalues(of: Subject) -> Quantity:
-    route = f"exact: {of.top.route}, the sum of {len(of.top.values)}"
-    return Quantity(float(of.top.values.sum()), route, residual=float(of.top.residuals.max()))
-
-
-def _spectrum(of: Subject) -> Quantity:
-    """√(mean λ²), with the standard error of the mean carried through the root."""
-    mean, stderr = of.density.mean(np.square)
-    root = float(np.sqrt(mean))
-    route = f"estimate: Lanczos quadrature, {of.settings.probes} probes"
-    return Quantity(root, route, stderr / (2 * root) if root else 0.0)
-
-
-def _adaptive_average(of: Subject) -> Quantity:
-    squares = of.by_name(of.theta**2)
-    half = of.settings.adaptive_rho**2 / 2
-    entries = of.diagonal.entries
-    value = half * sum(float(np.sum(squares[name] * H)) for name, H in entries.items())
-    if of.diagonal.stderr:
-        raise NotDefined("the diagonal of ∇²L is only estimated")
-    return Quantity(value, of.diagonal.route)
-
-
-def _by_ascent(of: Subject, what: str = "") -> str:
-    return f"lower bound: ascent, {of.settings.steps} steps from each start{what}"
-
-
-def _adaptive_worst(of: Subject) -> Quantity:
-    s = of.settings
-    found = rise(of.op, s.adaptive_rho, s.steps, s.seed, np.abs(of.theta))
-    return Quantity(found, _by_ascent(of))
-
-
-def _ball(of: Subject) -> Quantity:
-    s = of.settings
-    return Quantity(rise(of.op, s.rho, s.steps, s.seed), _by_ascent(of))
-
-
-def _m_sharpness(of: Subject) -> Quantity:
-    s = of.settings
-    found = [(rise(part, s.rho, s.steps, s.seed), part.samples) for part in of.batches()]
-    values, sizes = np.array(found).T
-    return Quantity(float(values @ sizes / sizes.sum()), _by_ascent(of, f", batches of {s.m}"))
-
-
-def _relative_flatness(of: Subject) -> Quantity:
-    """Σ_ss′ ⟨w_s, w_s′⟩ Tr H_ss′ = Σ_k μ_k Σ_t (a_k ⊗ e_t)ᵀ H (a_k ⊗ e_t) for
-    W Wᵀ = Σ μ_k a_k a_kᵀ,
-    W having a row for each output s."""
-    name, W, place = _feature_layer(of)
-    values, vectors = np.linalg.eigh(W @ W.T)
-    kept = values > 1e-14 * values[-1]
-    values, vectors, width = values[kept], vectors[:, kept].T, W.shape[1]
-    if len(values) * width <= _MOST_PRODUCTS:
-        probes, route = np.eye(width), f"exact: all columns of layer {name}"
-    else:
-        rng = generator(of.settings.seed, "league/relative")
-        probes = rng.choice([-1.0, 1.0], (max(2, _MOST_PRODUCTS // len(values) // 4), width))
-        route = f"estimate: {len(probes)} probes of layer {name}"
-    forms = _forms(of.op, [place(np.outer(a, z)) for z in probes for a in vectors])
-    each = forms.reshape(len(probes), len(values)) @ values
-    if route.startswith("exact"):
-        return Quantity(float(each.sum()), route)
-    return Quantity(float(each.mean()), route, standard_error(each))
-
-
-def _forms(op: Operator, vectors: list[np.ndarray]) -> np.ndarray:
-    """vᵀ∇²L v for each, some at once; the last block is filled up, so that one compiled shape
-    serves all."""
-    found = []
-    for start in range(0, len(vectors), ROWS_AT_ONCE):
-        rows = np.stack(vectors[start : start + ROWS_AT_ONCE])
-        filled = np.zeros((ROWS_AT_ONCE, op.size))
-        filled[: len(rows)] = rows
-        found.append(np.vecdot(rows, op.matmat(filled)[: len(rows)]))
-    return np.concatenate(found)
-
-
-def _feature_layer(of: Subject):
-    """Name and weight of the layer that feeds the outputs, (outputs, inputs), and the vector of R^p
-    that has a matrix of that shape in its place."""
-    name = of.settings.layer or _found_layer(of.op)
-    weights = of.by_name(of.theta)
-    if name not in weights:
-        raise unknown("layer", name, weights)
-    weight, outputs = weights[name], int(np.size(of.op.outputs()[:1]))
-    first = weight.ndim > 1 and weight.shape[0] == outputs
-    last = weight.ndim > 1 and weight.shape[-1] == outputs and not first
-    if not (first or last or outputs == 1):
-        raise NotDefined(f"the weight {name} has no axis for the {outputs} outputs")
-    numbers = of.by_name(np.arange(of.op.size))[name]
-    numbers = np.moveaxis(numbers, -1, 0) if last else numbers
-    numbers = numbers.reshape(outputs, -1).astype(int)
-
-    def place(matrix: np.ndarray) -> np.ndarray:
-        v = np.zeros(of.op.size)
-        v[numbers] = matrix
-        return v
-
-    return name, of.theta[numbers], place
-
-
-def _found_layer(op: Operator) -> str:
-    """The one weight from hidden units to the outputs."""
-    units = op.structure.units
-    if isinstance(units, str):
-        raise NotDefined("the layer that feeds the outputs is not found; give its weight as layer=")
-    component = units.components()
-    fixed = {
-        name: [bool((component[side] == FIXED).all()) for side in (end.target, end.source)]
-        for name, end in units.ends.items()
-    }
-    found = [name for name, (target, source) in fixed.items() if target and not source]
-    if len(found) != 1:
-        raise NotDefined("no single layer feeds the outputs; give its weight as layer=")
-    return found[0]
-
-
-def _fisher_rao(of: Subject) -> Quantity:
-    of.check_parts()
-    return Quantity(of.op.gauss_newton_form(of.theta), "exact")
-
-
-def _normalized_sharpness(of: Subject) -> Quantity:
-    if of.diagonal.stderr > 0:
-        raise NotDefined("the diagonal of ∇²L is only estimated")
-    found = normalized(of.by_name(of.theta), of.diagonal.entries)
-    return Quantity(found.value, _certified(found.value, found.lower_bound))
-
-
-def normalized(weights: Mapping[str, np.ndarray], entries: Mapping[str, np.ndarray]) -> Balance:
-    """Σ over weights of min over σ, σ′ > 0 of Σ_ij H_ij σ_i² σ′_j² + W_ij² / (σ_i² σ′_j²).
-
-    With t = 2 log σ on rows and −2 log σ′ on columns that is Σ H_ij exp(t_i − t_j) + W_ij²
-    exp(t_j − t_i): masses H from rows to columns and W² from columns to rows, balanced, with the
-    certificate of `balancing`. Kernels are summed over; a vector is a matrix of one column.
-    """
-    couplings = []
-    for name, weight in weights.items():
-        H, squares = (_matrix(a) for a in (entries[name], np.square(weight)))
-        H = np.where((H < 0) & (-1e-12 * np.abs(H).max(initial=0) < H), 0.0, H)
-        if (H < 0).any():
-            raise NotDefined("∇²L has negative diagonal entries; train further")
-        rows, columns = f"{name}/rows", f"{name}/columns"
-        couplings += [Coupling(columns, rows, H.T), Coupling(rows, columns, squares)]
-    return balance(couplings)
-
-
-def _matrix(weight: np.ndarray) -> np.ndarray:
-    shape = (*np.shape(weight), 1, 1)[:2]
-    return np.reshape(weight, (*shape, -1)).sum(axis=2)
-
-
-def _pac_bayes(of: Subject) -> Quantity:
-    return _noise(of, np.ones(of.op.size))
-
-
-def _pac_bayes_magnitude(of: Subject) -> Quantity:
-    return _noise(of, np.abs(of.theta))
-
-
-def _noise(of: Subject, scale: np.ndarray) -> Quantity:
-    """1/σ² for the σ at which L rises by `increase` on average over normal draws z, the same for
-    every σ: L(θ + σ s ⊙ z). Bracketed by doubling, then bisected."""
-    s, before = of.settings, of.op.mean_loss()
-    rng = generator(s.seed, "league/noise")
-    moves = [scale * rng.normal(size=of.op.size) for _ in range(s.draws)]
-
-    def increases(sigma: float) -> np.ndarray:
-        return np.array([of.op.loss_at(of.theta + sigma * move) for move in moves]) - before
-
-    low, high = _bracket(lambda sigma: bool(increases(sigma).mean() < s.increase))
-    for _ in range(12):
-        middle = float(np.sqrt(low * high))
-        low, high = (middle, high) if increases(middle).mean() < s.increase else (low, middle)
-    sigma = float(np.sqrt(low * high))
-    # dL/dσ from points 1 % apart carries the error of the mean to σ.
-    slope = (increases(1.01 * sigma).mean() - increases(sigma).mean()) / (0.01 * sigma)
-    error = standard_error(increases(sigma)) / abs(slope) if slope else np.inf
-    route = f"estimate: σ = {sigma:.3g}, {s.draws} draws"
-    return Quantity(sigma**-2, route, 2 * error * sigma**-3)
-
-
-def _bracket(small: Callable[[float], bool]) -> tuple[float, float]:
-    """A σ that is too small and twice that, which is not."""
-    sigma = 0.01
-    if small(sigma):
-        while small(2 * sigma):
-            sigma *= 2
-            if sigma > 1e12:
-                raise NotDefined("no noise in the parameters raises the loss so far")
-        return sigma, 2 * sigma
-    while not small(sigma / 2):
-        sigma /= 2
-        if sigma < 1e-12:
-            raise NotDefined("the smallest noise in the parameters raises the loss further")
-    return sigma / 2, sigma
-
-
-def _gradient_norm(of: Subject) -> Quantity:
-    return Quantity(float(np.linalg.norm(of.gradient)), "exact")
-
-
-def _batch_sharpness(of: Subject) -> Quantity:
-    found = []
-    for part in of.batches():
-        g = part.gradient_at(of.theta)
-        if np.linalg.norm(g) > _NO_GRADIENT * np.sqrt(abs(of.gauss_newton_trace)):
-            found.append(float(g @ part.matvec(g) / (g @ g)))
-    if not found:
-        raise NotDefined("every batch's gradient is 0: an interpolator")
-    route = f"estimate: {len(found)} batches of {of.settings.m}"
-    return Quantity(float(np.mean(found)), route, standard_error(np.array(found)))
-
-
-def _edge(of: Subject) -> Quantity:
-    if of.settings.lr is None:
-        raise NotDefined("no step size is given: lr=")
-    return Quantity(of.settings.lr * float(of.top.values[0]) / 2, f"exact: {of.top.route}")
-
-
 _TABLE = (
-    Measure("trace", "Tr ∇²L", "wen2023, Lemma 4.1", "one pass over per-sample gradients", _trace),
+    Measure(
+        "trace",
+        "Tr ∇²L",
+        "wen2023, Lemma 4.1",
+        "one pass over per-sample gradients",
+        computed.trace,
+    ),
     Measure(
         "gauss_newton_trace",
         "(1/n) Σ_i Tr J_iᵀ ∇²_f ℓ_i J_i",
         "Schraudolph 2002",
         "one pass over per-sample gradients",
-        _gauss_newton_trace,
+        computed.gauss_newton_trace,
     ),
     Measure(
         "least_trace",
         "min Tr ∇²L over rescalings of units",
         "flattest (matrix balancing, Osborne 1960)",
         "the diagonal, then seconds for millions of weights",
-        _least_trace,
+        computed.least_trace,
     ),
     Measure(
         "minimum_sharpness",
         "min Tr ∇²L over rescalings of layers; D (∏ Tr H_l)^{1/D} without biases",
         "Ibayashi et al. 2021",
         "the diagonal",
-        _minimum_sharpness,
+        computed.minimum_sharpness,
     ),
-    Measure("top_eigenvalue", "λ_max(∇²L)", "Keskar et al. 2017", "products", _top_eigenvalue),
+    Measure(
+        "top_eigenvalue", "λ_max(∇²L)", "Keskar et al. 2017", "products", computed.top_eigenvalue
+    ),
     Measure(
         "top_eigenvalues",
         "the sum of the k largest eigenvalues of ∇²L",
         "Sagun et al. 2017",
         "products",
-        _top_eigenvalues,
+        computed.top_eigenvalues,
     ),
     Measure(
         "spectrum",
         "√(mean λ²) of the spectral density",
         "Ghorbani et al. 2019; Ubaru et al. 2017",
         "probes × 64 products",
-        _spectrum,
+        computed.spectrum,
     ),
     Measure(
         "adaptive_average",
         "(ρ²/2) Σ w² H_ww",
         "Kwon et al. 2021; Andriushchenko et al. 2023",
         "the diagonal",
-        _adaptive_average,
+        computed.adaptive_average,
     ),
     Measure(
         "adaptive_worst",
         "max L(w + |w| ⊙ ε) − L(w) over ‖ε‖ ≤ ρ",
         "Kwon et al. 2021; Andriushchenko et al. 2023",
         "2 × steps gradients",
-        _adaptive_worst,
+        computed.adaptive_worst,
     ),
     Measure(
         "ball_sharpness",
         "max L(w + δ) − L(w) over ‖δ‖ ≤ ρ",
         "Keskar et al. 2017; Foret et al. 2021",
         "2 × steps gradients",
-        _ball,
+        computed.ball,
     ),
     Measure(
         "m_sharpness",
         "mean over batches B of m samples of max L_B(w + δ) − L_B(w) over ‖δ‖ ≤ ρ",
         "Foret et al. 2021",
         "2 × steps passes",
-        _m_sharpness,
+        computed.m_sharpness,
     ),
     Measure(
         "relative_flatness",
         "Σ_ss′ ⟨w_s, w_s′⟩ Tr H_ss′ of the layer that feeds the outputs",
         "Petzka et al. 2021",
         "a product for each weight of the layer",
-        _relative_flatness,
+        computed.relative_flatness,
     ),
     Measure(
         "fisher_rao",
         "wᵀ G w, G the Gauss–Newton matrix (Fisher's, labels drawn from the model)",
         "Liang et al. 2019",
         "one product",
-        _fisher_rao,
+        computed.fisher_rao,
     ),
     Measure(
         "normalized_sharpness",
         "Σ over weights of min Σ_ij H_ij σ_i² σ′_j² + W_ij² / (σ_i² σ′_j²) over σ, σ′ > 0",
         "Tsuzuku et al. 2020",
         "the diagonal",
-        _normalized_sharpness,
+        computed.normalized_sharpness,
     ),
     Measure(
         "pac_bayes",
         "1/σ²: L rises by `increase` on average under noise N(0, σ²)",
         "Jiang et al. 2020, with L for the zero-one error",
         "about 17 × draws losses",
-        _pac_bayes,
+        computed.pac_bayes,
     ),
     Measure(
         "pac_bayes_magnitude",
         "1/σ²: L rises by `increase` on average under noise N(0, σ² w²)",
         "Jiang et al. 2020, with L for the zero-one error",
         "about 17 × draws losses",
-        _pac_bayes_magnitude,
+        computed.pac_bayes_magnitude,
     ),
-    Measure("gradient_norm", "‖∇L‖", "Zhao et al. 2022", "one gradient", _gradient_norm),
+    Measure("gradient_norm", "‖∇L‖", "Zhao et al. 2022", "one gradient", computed.gradient_norm),
     Measure(
         "batch_sharpness",
         "mean over batches B of ∇L_Bᵀ ∇²L_B ∇L_B / ‖∇L_B‖², against 2/η",
         "Andreyev and Beneventano 2025",
         "one product with each batch",
-        _batch_sharpness,
+        computed.batch_sharpness,
     ),
-    Measure("edge", "η λ_max / 2", "Cohen et al. 2021", "products", _edge),
+    Measure("edge", "η λ_max / 2", "Cohen et al. 2021", "products", computed.edge),
 )
 MEASURES: dict[str, Measure] = {measure.name: measure for measure in _TABLE}
 """All measures by name."""
@@ -515,13 +156,15 @@ MEASURES: dict[str, Measure] = {measure.name: measure for measure in _TABLE}
 @dataclass(frozen=True)
 class League:
     """The measures of one network: `values` by name, with the way each was found, and why others
-    are `missing`. `density` is the spectral density, where it was asked for."""
+    are `missing`: `partial` where Ctrl-C ended it. `density` is the spectral density, where it was
+    asked for."""
 
     values: dict[str, Quantity]
     missing: dict[str, str]
     settings: LeagueSettings
     mean_loss: float
     density: SpectralDensity | None = field(default=None, repr=False)
+    partial: bool = False
 
     def __getitem__(self, name: str) -> float:
         if name in self.missing:
@@ -560,6 +203,7 @@ class League:
         return "\n".join(rows)
 
 
+@known_so_far
 def league(
     function: Function | Maker,
     params: Any,
@@ -583,10 +227,16 @@ def league(
     settings = LeagueSettings() if settings is None else settings
     subject = Subject(operator_of(function, params, data, loss), settings)
     values, missing = {}, {}
-    for name in chosen:
-        try:
-            values[name] = MEASURES[name].compute(subject)
-        except NotDefined as reason:
-            missing[name] = str(reason)
+    loss_now = subject.op.mean_loss()
+    try:
+        for name in chosen:
+            try:
+                values[name] = MEASURES[name].compute(subject)
+            except NotDefined as reason:
+                missing[name] = str(reason)
+    except KeyboardInterrupt:
+        left = [name for name in chosen if name not in values and name not in missing]
+        missing |= dict.fromkeys(left, "interrupted")
+        raise Interrupted(League(values, missing, settings, loss_now, partial=True)) from None
     density = subject.density if "spectrum" in values else None
-    return League(values, missing, settings, subject.op.mean_loss(), density)
+    return League(values, missing, settings, loss_now, density)

@@ -8,6 +8,7 @@ import numpy as np
 
 from flattest.curvature.inputs import is_named
 from flattest.curvature.operator import Operator
+from flattest.curvature.result import known_so_far
 from flattest.curvature.sharpness import Function, operator_of
 from flattest.flatness.assemble import assemble
 from flattest.flatness.bounds import Bound, known_lower_bound, targets
@@ -17,6 +18,7 @@ from flattest.problem.losses import interpolates, loss as flattest_loss
 from flattest.problem.models import MLP
 
 
+@known_so_far
 def measure(
     function: Function,
     params: Any,
@@ -40,7 +42,7 @@ def measure(
     for every MLP; beyond, it is estimated until its standard error is ≤ rtol · |trace| or
     `most_products` products are spent. `tol` is the top eigenvalue's, which takes most of the time;
     None leaves it out. For an MLP that interpolates a Dataset the certified lower bound stands
-    beside it, where one is known (wen2023).
+    beside it, where one is known (wen2023). Ctrl-C ends it with what is known by then (`partial`).
     """
     start = time.perf_counter()
     op = operator_of(function, params, data, loss)

@@ -23,7 +23,13 @@ class Measurement:
     `top_eigenvalue` is λ_max(∇²L), with `residual` = ‖Hv − λv‖ / |λ|; None where it was left out.
     `bound` is a certified lower bound over all interpolators, where one is known, `bound_ratio` =
     least / bound (trace / bound where there is no least).
-    `rescaled` is the flattest rescaled network: parameters or module, like those given.
+    `partial`: Ctrl-C ended it early, and `method` or `notes` say where.
+    `least_gauss_newton`, of modules whose units are not known (attention, normalization), is the
+    least of the Gauss–Newton trace `gauss_newton` over all symmetries found, units, attention heads
+    and consecutive linear layers, proven down to `least_gauss_newton_lower_bound`; what goes into a
+    normalization is held at the scale it has.
+    `rescaled` is the flattest rescaled network: parameters or module, like those given; by the
+    Gauss–Newton trace where that is all that is known.
     """
 
     trace: float
@@ -40,7 +46,11 @@ class Measurement:
     seconds: float
     bound: float | None = None
     bound_reference: str = ""
+    gauss_newton: float | None = None
+    least_gauss_newton: float | None = None
+    least_gauss_newton_lower_bound: float | None = None
     notes: tuple[str, ...] = ()
+    partial: bool = False
     rescaled: Any = field(default=None, repr=False, compare=False)
 
     @property
@@ -66,6 +76,8 @@ class Measurement:
             ("trace", _number(self.trace) + _error(self.stderr)),
             ("least over rescalings", _number(self.least)),
             ("trace / least", _number(self.ratio)),
+            ("Gauss–Newton trace", _number(self.gauss_newton)),
+            ("least over bases", _number(self.least_gauss_newton)),
             ("top eigenvalue", _eigenvalue(self)),
             ("lower bound", _bound(self)),
             ("mean loss", _number(self.mean_loss)),

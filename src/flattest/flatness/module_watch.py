@@ -5,13 +5,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
-from torch.utils._pytree import tree_map
 
 from flattest.curvature.inputs import attempt
-from flattest.curvature.module_batches import Batch, Forward, batches_of
+from flattest.curvature.module_batches import Batch, Forward
+from flattest.curvature.module_loaders import batches_of
 from flattest.curvature.modules import module_operator
+from flattest.curvature.result import whole
 from flattest.curvature.sharpness import Maker
 from flattest.flatness.league import League, league
 from flattest.flatness.watch import Row, Watch, evenly
@@ -37,6 +39,7 @@ class ModuleWatch(Watch):
         super().__init__(None, data, loss, **settings)
         self._module, self._optimizer, self._forward = module, optimizer, forward
         self._start = 0, self._kept(module), self._rate()
+        self.spent = self._clock() - self._began
 
     def step(self, params: Any = None, lr: float | None = None) -> Row | None:
         """Say that one more update was made; the row, if there was time to measure."""
@@ -54,7 +57,7 @@ class ModuleWatch(Watch):
     def _league(self, params, data, only, settings) -> League:
         with evaluating(params), torch.random.fork_rng(devices=[]):
             make = Maker(lambda d, loss: module_operator(params, d, loss, forward=self._forward))
-            return league(make, None, data, self._loss, only=only, settings=settings)
+            return whole(league(make, None, data, self._loss, only=only, settings=settings))
 
     def _kept(self, params: nn.Module) -> nn.Module:
         return attempt("The module cannot be copied", copy.deepcopy, params)
@@ -62,18 +65,12 @@ class ModuleWatch(Watch):
     def _spread(self, data: Any, count: int) -> Any:
         """Batch by batch, so that of a loader's data no more than the samples are kept."""
         batches = batches_of(data)
-        chosen, start, parts = evenly(sum(map(len, batches)), count), 0, []
-        for batch in batches:
-            rows = torch.tensor([i - start for i in chosen if start <= i < start + len(batch)])
-            if len(rows):
-                parts.append(_as_given(tree_map(lambda t, r=rows: t[r], (batch.x, batch.y))))
-            start += len(batch)
-        return parts
+        chosen = batches.picked(np.array(evenly(batches.samples, count)))
+        return [_as_given(batch) for batch in chosen]
 
 
-def _as_given(pair: tuple[Any, torch.Tensor]) -> Any:
-    x, y = Batch(*pair).x, pair[1]
-    return {**x, "labels": y} if isinstance(x, dict) else (x, y)
+def _as_given(batch: Batch) -> Any:
+    return {**batch.x, "labels": batch.y} if isinstance(batch.x, dict) else (batch.x, batch.y)
 
 
 @contextmanager

@@ -2,7 +2,8 @@
 
 A measurement is taken only when all that were taken, with this one, stay within `share` of the time
 since the watch began; how long one takes is known from the last, and at first from a rehearsal on
-two samples. The network as it was at the start is kept, and measured once that can be afforded.
+two samples, which waits until it fits too. The network as it was at the start is kept, and measured
+once that can be afforded.
 """
 
 import csv
@@ -14,9 +15,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from flattest.curvature.result import whole
 from flattest.curvature.trees import parted
 from flattest.errors import FlattestError
-from flattest.flatness.league import MEASURES, League, LeagueSettings, league
+from flattest.flatness.league import MEASURES, League, league
+from flattest.flatness.league_measures import LeagueSettings
 from flattest.flatness.words import flatter_or_rescaled
 from flattest.problem.data import Dataset
 from flattest.problem.models import FunctionModel, Model
@@ -24,7 +27,7 @@ from flattest.problem.models import FunctionModel, Model
 DEFAULT = ("trace", "least_trace", "top_eigenvalue")
 """What is measured unless other measures are asked for."""
 REHEARSED = 2  # samples
-GLANCE, GLANCES = ("gradient_norm",), 20  # a measurement takes about so many glances
+GLANCE, GLANCES = ("gradient_norm",), 40  # a rehearsal takes about so many glances, or fewer
 Row = dict[str, float]
 
 
@@ -60,6 +63,8 @@ class Watch:
         to: Iterable[WatchLog] = (),
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
+        self._clock = clock
+        self._began = clock()
         if every < 1 or samples < 1 or share <= 0:
             raise FlattestError("every and samples must be at least 1, and share positive.")
         self.measures = tuple(measures)
@@ -71,14 +76,13 @@ class Watch:
         self._scale = samples / REHEARSED
         self.every, self.share, self.lr, self.to = every, share, lr, tuple(to)
         self.rows: list[Row] = []
-        self.steps, self.spent = 0, 0.0
-        self._clock = clock
+        self.steps = 0
         self._cost: float | None = None
         self._glance: float | None = None
-        self._began = clock()
         self._start: Any = None
         self._model: FunctionModel | None = None
         self._closed = ""
+        self.spent = clock() - self._began  # Choosing the samples is part of watching.
 
     def step(self, params: Any, lr: float | None = None) -> Row | None:
         """Say that one more update was made; the row, if there was time to measure."""
@@ -100,12 +104,19 @@ class Watch:
         afforded, which a glance at the gradient of its samples tells."""
         if self._cost is None:
             if self._glance is None:
+                if not self._affordable(self._guess()):
+                    return np.inf
                 glance = lambda: self._league(params, self._few, GLANCE, LeagueSettings())  # noqa: E731
                 self._glance = self._timed(glance)
             if not self._affordable(GLANCES * self._glance):
                 return np.inf
             self._cost = self._timed(lambda: self._measured(params, lr, self._few)) * self._scale
         return self._cost
+
+    def _guess(self) -> float:
+        """What a glance may take, before there was one: as long as two steps of the training, and
+        a tenth of a second at least."""
+        return max(2 * (self._clock() - self._began) / self.steps, 0.1)
 
     def _affordable(self, cost: float) -> bool:
         return self.spent + cost <= self.share * (self._clock() - self._began)
@@ -138,7 +149,8 @@ class Watch:
         self, params: Any, data: Any, only: Sequence[str], settings: LeagueSettings
     ) -> League:
         function = self._as_model(params)
-        return league(function, params, data, self._loss, only=only, settings=settings)
+        found = league(function, params, data, self._loss, only=only, settings=settings)
+        return whole(found)  # Ctrl-C is the training's.
 
     def _as_model(self, params: Any) -> Any:
         """A function of a tree of arrays as a model, which is compiled once for all steps."""

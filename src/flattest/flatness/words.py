@@ -115,7 +115,7 @@ def explained(found: Measurement) -> str:
 
 def _how_flat(found: Measurement) -> str:
     error = f" ± {found.stderr:.2g} (one standard error)" if found.stderr else ""
-    how = "an estimate" if found.stderr else "exact"
+    how = "interrupted, partial" if found.partial else "an estimate" if found.stderr else "exact"
     return (
         f"On {found.samples} samples, at a loss of {found.mean_loss:.4g}, Tr ∇²L is "
         f"{found.trace:.5g}{error} over {found.parameters} parameters ({how}; {found.method})"

@@ -89,10 +89,16 @@ def seeds_named(drawn, results: Sequence[Run], said: str) -> None:
 def _ticks(axis, places: Sequence[float]) -> None:
     axis.set_major_locator(FixedLocator(places))
     axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(FuncFormatter(lambda value, _: tick_text(value)))
+    powers = all(_is_power(place) for place in places if place)
+    axis.set_major_formatter(FuncFormatter(lambda value, _: tick_text(value, powers)))
 
 
-def tick_text(value: float) -> str:
-    """A power of ten as one from 10⁴ on; else the plain number."""
-    power = np.log10(value) if value > 0 else 0.5
-    return rf"$10^{{{power:.0f}}}$" if power == round(power) and power >= 4 else f"{value:g}"
+def tick_text(value: float, powers: bool) -> str:
+    """On an axis of powers of ten a power from 10⁴ on; else the plain number."""
+    if powers and value >= 1e4:
+        return rf"$10^{{{np.log10(value):.0f}}}$"
+    return f"{value:.0f}" if value >= 1 and value == round(value) else f"{value:g}"
+
+
+def _is_power(value: float) -> bool:
+    return bool(np.log10(value) == round(np.log10(value)))

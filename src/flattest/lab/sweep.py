@@ -89,8 +89,8 @@ class Diagram(msgspec.Struct, frozen=True):
 
 
 def axis(text: str) -> Axis:
-    """An axis from "n=50:800" (six values, evenly spaced in the logarithm), "n=50:800:9" or
-    "rho=0.05,0.1,0.2"."""
+    """An axis from "n=50:800" (six values, about evenly spaced in the logarithm and round), from
+    "n=50:800:9" or "rho=0.05,0.1,0.2"."""
     setting, _, values = text.partition("=")
     require_known("setting to vary", setting, SETTINGS)
     try:
@@ -101,12 +101,24 @@ def axis(text: str) -> Axis:
         numbers = []
     if ":" in values and len(numbers) in (2, 3) and 0 < numbers[0] < numbers[1]:
         count = round(numbers[2]) if len(numbers) == 3 else 6
-        numbers = np.geomspace(numbers[0], numbers[1], max(2, count)).tolist()
+        numbers = _round_grid(numbers[0], numbers[1], max(2, count))
     elif ":" in values or not numbers or min(numbers) <= 0:
         raise FlattestError(f"{text!r} is not an axis; say n=50:800, n=50:800:9 or n=50,100,200.")
     if setting in WHOLE:
         numbers = [float(round(v)) for v in numbers]
     return Axis(setting, tuple(sorted(set(numbers))))
+
+
+def _round_grid(low: float, high: float, count: int) -> list[float]:
+    """Evenly spaced in the logarithm; between the ends two digits, or as many as keep them apart
+    from each other: round numbers are what one reads off an axis."""
+    exact = np.geomspace(low, high, count).tolist()
+    for digits in range(2, 17):
+        inner = [float(f"{value:.{digits}g}") for value in exact[1:-1]]
+        found = [low, *inner, high]
+        if all(a < b for a, b in itertools.pairwise(found)):
+            return found
+    return exact
 
 
 def cells(setup: Setup, x: Axis, y: Axis, seeds: int) -> dict[tuple[int, int], Experiment]:

@@ -1,5 +1,6 @@
-"""Rows of the ledger kept beside the runs of a store, `claims.json`, for the page."""
+"""Rows of the ledger kept for the page: beside the runs of a store, or in a document."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -8,10 +9,12 @@ import msgspec
 from flattest.errors import FlattestError
 from flattest.evidence import Grade
 from flattest.files import StoreError, read_json, write_json
-from flattest.ledger.page import cells
+from flattest.ledger.page import cells, columns, lines
 from flattest.ledger.verify import LedgerRow
 
 NAME = "claims.json"
+# `LedgerRow.finding`, bold where it is not as expected.
+FINDING = re.compile(r"(\*\*)?(?P<status>.+?) · \S+ (?P<grade>\w+)( \((?P<basis>.*)\))?(\*\*)?")
 
 
 class Checked(msgspec.Struct, frozen=True):
@@ -51,3 +54,25 @@ def saved(folder: Path) -> dict[str, Checked]:
     path = folder / NAME
     kept = read_json(path, list[Checked]) if path.exists() else []
     return {row.id: row for row in kept}
+
+
+def written(text: str) -> dict[str, Checked]:
+    """The rows of a document that `flattest verify --write` wrote, by claim."""
+    return {id: _read(id, columns(line)) for id, line in lines(text).items()}
+
+
+def _read(id: str, cells: dict[str, str]) -> Checked:
+    found = FINDING.fullmatch(cells["status"])
+    if found is None:
+        raise FlattestError(f"The row of {id} has no status and grade: {cells['status']!r}.")
+    return Checked(
+        id,
+        found["status"],
+        not found[1],
+        cells["value"],
+        cells["bound"],
+        cells["tolerance"],
+        cells["remarks"],
+        msgspec.convert(found["grade"], Grade),
+        found["basis"] or "",
+    )

@@ -1,5 +1,6 @@
 """The ledger as a Markdown page: the same results give the same bytes."""
 
+import re
 from collections.abc import Mapping, Sequence
 
 from flattest.evidence import GLYPHS, MEANINGS, Verdict
@@ -58,6 +59,12 @@ def lines(text: str) -> dict[str, str]:
         for line in section
         if line.startswith("| `")
     }
+
+
+def columns(line: str) -> dict[str, str]:
+    """The texts of a line by the names of their columns."""
+    texts = re.split(r"(?<!\\)\|", line)[1:-1]
+    return {n: t.strip().replace("\\|", "|") for n, t in zip(_COLUMNS, texts, strict=True)}
 
 
 def _page(lines: Mapping[str, str]) -> str:

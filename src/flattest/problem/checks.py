@@ -3,6 +3,9 @@
 import numpy as np
 
 from flattest.errors import FlattestError
+from flattest.machine import require_memory
+
+MOST = 2**62  # what kernels count with
 
 
 def check_count(name: str, value, least: int = 1) -> int:
@@ -10,6 +13,8 @@ def check_count(name: str, value, least: int = 1) -> int:
     if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
         kind = "a positive integer" if least == 1 else f"an integer ≥ {least}"
         raise FlattestError(f"{name} must be {kind}, not {value!r}.")
+    if value > MOST:
+        raise FlattestError(f"{name} must be at most 2^62, not {value:.3g}.")
     return int(value)
 
 
@@ -27,6 +32,8 @@ def finite_array(name: str, values) -> np.ndarray:
         array = np.asarray(values)
         if array.dtype.kind not in "fiub":
             raise TypeError(f"dtype {array.dtype}")
+        # A view may stand for more numbers than there are.
+        require_memory(array.size / 8, name)
         array = array.astype(np.float64, copy=False)
     except (TypeError, ValueError) as error:
         raise FlattestError(f"{name} must hold real numbers only: {error}.") from None

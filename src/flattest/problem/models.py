@@ -139,14 +139,21 @@ class MLP(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="mlp"):
     activation_source: str = ""
 
     def __post_init__(self):
-        # NumPy's integers cannot be written to a spec.
+        # NumPy's integers and bools cannot be written to a spec.
         msgspec.structs.force_setattr(self, "width", check_count("The width", self.width))
         msgspec.structs.force_setattr(self, "depth", check_count("The depth", self.depth, least=2))
+        for what in ("bias", "output_bias"):
+            if not isinstance(getattr(self, what), bool | np.bool_):
+                raise FlattestError(f"{what} must be True or False, not {getattr(self, what)!r}.")
+            msgspec.structs.force_setattr(self, what, bool(getattr(self, what)))
+        if not isinstance(self.initialization, Init):
+            given = self.initialization
+            raise FlattestError(f"An initialization is made by flattest.Init, not {given!r}.")
         if not isinstance(self.norm, str | None) or self.norm not in NORMS:
             raise unknown("norm", self.norm, map(str, NORMS))
         if self.norm is not None and self.depth != 2:
             raise FlattestError(f"norm {self.norm!r} is defined for depth 2, not {self.depth}.")
-        if not self.epsilon > 0:
+        if not isinstance(self.epsilon, int | float) or not self.epsilon > 0:
             raise FlattestError(f"Sim-LN's epsilon must be positive, not {self.epsilon!r}.")
         source = known_source(self.activation, self.activation_source)
         msgspec.structs.force_setattr(self, "activation_source", source)

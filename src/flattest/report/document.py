@@ -6,6 +6,7 @@ import gzip
 import hashlib
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -15,6 +16,7 @@ from flattest.files import write_bytes
 from flattest.report.reader import Page, gather
 from flattest.runs.store import Store
 
+PageData = dict[str, Any]  # a `Page` as the browser gets it
 SCRIPTS = (
     "elements.js",
     "files.js",
@@ -32,12 +34,15 @@ SCRIPTS = (
 )
 
 
+MUCH = 20_000_000  # bytes of data that are compressed quickly rather than well
+
+
 def write_page(store: Store, path: Path) -> None:
     """Write the page of a store, all at once or not at all."""
     write_bytes(path, render(gather(store)).encode())
 
 
-def render(page: Page, live: bool = False) -> str:
+def render(page: Page | PageData, live: bool = False) -> str:
     """The page; where it is `live`, it asks the server that sent it what has changed."""
     parts = {
         "policy": policy(live),
@@ -88,7 +93,8 @@ def _hash(text: str) -> str:
 
 def _packed(data: bytes) -> str:
     """Compressed, as base64: letters and digits only, whatever the store contains."""
-    return base64.b64encode(gzip.compress(data, compresslevel=6, mtime=0)).decode()
+    level = 6 if len(data) < MUCH else 2
+    return base64.b64encode(gzip.compress(data, compresslevel=level, mtime=0)).decode()
 
 
 def _asset(name: str) -> str:

@@ -3,7 +3,7 @@
 import functools
 import hashlib
 import math
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from itertools import chain, product
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,19 +11,21 @@ from typing import Any, TypeVar
 import msgspec
 
 from flattest.errors import FlattestError
-from flattest.evidence import GLYPHS, Grade
+from flattest.evidence import GLYPHS, Grade, Verdict
 from flattest.experiments.experiment import VARIANTS, Experiment, VariantName
 from flattest.experiments.registry import Paper, as_experiment, experiments, papers
 from flattest.lab.scenario import Answer, Finding, answer, mean_error
+from flattest.lab.summary import Spread
 from flattest.ledger.claim import ledger
-from flattest.ledger.kept import saved
+from flattest.ledger.kept import Checked, saved
+from flattest.report.kept import keep_views, kept_views
 from flattest.report.networks import NetworkView, inside
 from flattest.report.views import CURVES, RunView, view_of
 from flattest.runs.export import flat_settings
 from flattest.runs.questions import Question, questions
 from flattest.runs.results import assess
 from flattest.runs.store import Store, StoredRun
-from flattest.training.keys import run_keys
+from flattest.training.keys import keys_by_seed
 
 # What the page keeps in all, so that it stays below 8 MB however many runs the store has.
 NUMBERS_AT_MOST = 2_000_000
@@ -45,8 +47,22 @@ class VerdictView(msgspec.Struct, frozen=True):
     sentence: str
 
 
+class Kept(msgspec.Struct, frozen=True):
+    """What a summary kept of runs that are not here; their curves it did not keep."""
+
+    statuses: dict[str, int]
+    seconds: float
+    machine: str
+    commit: str
+    columns: dict[str, Spread | None]
+    verdicts: tuple[Verdict, ...]
+
+
 class Panel(msgspec.Struct, frozen=True):
-    """One experiment at one scale; `runs` are the keys of its runs, `seeds` how many it asks."""
+    """One experiment at one scale; `runs` are the keys of its runs, `seeds` how many it asks.
+
+    A panel of a committed summary has no runs, but what was `kept` of them.
+    """
 
     name: str
     paper: str
@@ -58,6 +74,7 @@ class Panel(msgspec.Struct, frozen=True):
     seeds: int
     verdicts: list[VerdictView]
     runs: list[str]
+    kept: Kept | None = None
 
 
 class Scenario(msgspec.Struct, frozen=True):
@@ -112,7 +129,7 @@ class Outline(msgspec.Struct, frozen=True):
 
     `questions` are one's own, the last first; `papers` are in the order of their sections; `others`
     are runs of neither; `tasks` are the settings of runs by name; `problem` says what of the store
-    cannot be shown at all; `glyphs` is the scale of evidence.
+    cannot be shown at all; `glyphs` is the scale of evidence; `place` is where all this was found.
     """
 
     questions: list[QuestionView]
@@ -124,6 +141,7 @@ class Outline(msgspec.Struct, frozen=True):
     marks: dict[str, str]
     glyphs: dict[Grade, str]
     problem: str = ""
+    place: str = "this store"
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -152,10 +170,7 @@ class Reader:
         points = max(POINTS_AT_LEAST, self.numbers_at_most // (len(CURVES) * max(1, len(runs))))
         digits = 3 if len(runs) > MANY else 4
         stamps: Stamps = {key: (*_stamp(run), points, digits) for key, run in runs.items()}
-        views = {
-            key: self._remembered(("view", key), stamps[key], view_of, run, points, digits)
-            for key, run in runs.items()
-        }
+        views = self._views(runs, stamps, points, digits)
         networks, panels = self._networks(runs, stamps), self._panels(runs, stamps)
         asked = self._questions(stamps)
         shown = {key for panel in panels.values() for key in panel.runs}
@@ -173,6 +188,20 @@ class Reader:
             problem=problem,
         )
         return Page(outline, views, networks, claims)
+
+    def _views(self, runs: Runs, stamps: Stamps, points: int, digits: int) -> dict[str, RunView]:
+        """The runs as the page has them: known here, kept in the store, or read now."""
+        unknown = {k: s for k, s in stamps.items() if self._known.get(("view", k), [None])[0] != s}
+        kept = kept_views(self.store.root, unknown) if len(unknown) > MANY else {}
+        self._known |= {("view", key): (stamps[key], view) for key, view in kept.items()}
+        views = {
+            key: self._remembered(("view", key), stamps[key], view_of, run, points, digits)
+            for key, run in runs.items()
+        }
+        done = {k: views[k] for k in unknown.keys() - kept.keys() if runs[k].done}
+        if len(done) > MANY:
+            keep_views(self.store.root, stamps, done)
+        return views
 
     def _remembered(
         self, key: Hashable, stamp: Hashable, make: Callable[..., T], *arguments: Any
@@ -290,7 +319,7 @@ def _by_panel(runs: Runs) -> dict[tuple[str, VariantName], list[str]]:
         found[name, variant] = [*chain(*seeds)] + [
             run.key
             for run in further
-            if run.seed >= len(seeds) and _is_of(name, variant, run.seed, run.key)
+            if run.seed >= len(seeds) and run.key in _keys_by_seed(name, variant)(run.seed)
         ]
     return {place: keys for place, keys in found.items() if keys}
 
@@ -308,9 +337,9 @@ def _keys(name: str, variant: VariantName) -> list[list[str]]:
 
 
 @functools.cache
-def _is_of(name: str, variant: VariantName, seed: int, key: str) -> bool:
-    """Whether a run that bears an experiment's label is one of it as it is now."""
-    return key in run_keys(experiments()[name].variant(variant).task, seed)
+def _keys_by_seed(name: str, variant: VariantName) -> Callable[[int], dict[str, int]]:
+    """The keys that a run of an experiment as it is now may have."""
+    return keys_by_seed(experiments()[name].variant(variant).task)
 
 
 def _panel(e: Experiment, variant: VariantName, store: Store, keys: list[str]) -> Panel:
@@ -378,7 +407,11 @@ def _verdicts(e: Experiment, variant: VariantName, store: Store) -> list[Verdict
         found = assess(e, variant, store).verdicts
     except Exception as error:
         return [VerdictView(None, str(error))]
-    return [VerdictView(None if math.isnan(v.value) else v.holds, v.sentence) for v in found]
+    return [viewed(verdict) for verdict in found]
+
+
+def viewed(verdict: Verdict) -> VerdictView:
+    return VerdictView(None if math.isnan(verdict.value) else verdict.holds, verdict.sentence)
 
 
 def _scenario(
@@ -421,8 +454,13 @@ def _claims(store: Store) -> tuple[list[dict[str, Any]], str]:
         outcomes, problem = saved(store.root), ""
     except ValueError as error:
         outcomes, problem = {}, str(error)
+    return claims_with(outcomes), problem
+
+
+def claims_with(outcomes: Mapping[str, Checked]) -> list[dict[str, Any]]:
+    """Every entry of the ledger, with its outcome where there is one."""
     shown = ("id", "paper", "source", "statement", "evidence", "reading", "expected", "refuted_by")
     return [
         {name: getattr(c, name) for name in shown} | {"checked": outcomes.get(c.id)}
         for c in ledger()
-    ], problem
+    ]

@@ -49,17 +49,23 @@ def view_of(run: StoredRun, points: int, digits: int) -> RunView:
         return view
     known = views()
     try:
-        task, found = run.task(), run.series()
-        kind = str(task.get("type", ""))
+        (kind, task), found = _kind_and_digest(run.asked()), run.series()
         series = known.get(kind, _anything)(found, points, digits) if found else {}
         return msgspec.structs.replace(
-            view, machine=_machine(run), kind=kind, task=digest(task), series=series
+            view, machine=_machine(run), kind=kind, task=task, series=series
         )
     except FlattestError as error:
         sentence = str(error)
     except Exception as error:
         sentence = f"Its files are not those of such a run: {type(error).__name__}: {error}."
     return msgspec.structs.replace(view, status="broken", sentence=sentence)
+
+
+@functools.lru_cache(maxsize=1000)
+def _kind_and_digest(task: bytes) -> tuple[str, str]:
+    """Of what was asked: its tag, and what tells it from others."""
+    plain = msgspec.json.decode(task)
+    return str(plain.get("type", "")), digest(plain)
 
 
 @functools.cache
@@ -82,7 +88,9 @@ def _training(found: Series, points: int, digits: int) -> dict[str, Any]:
         if values.shape != (length,):
             raise FlattestError(f"Its series {name!r} does not have one number per logged epoch.")
     # Epochs are whole numbers, which six digits tell apart.
-    return {n: rounded(thinned(v, points), 6 if n == "epoch" else digits) for n, v in kept.items()}
+    kept_digits = np.array([6 if name == "epoch" else digits for name in kept])
+    rows = rounded(thinned(np.column_stack([*kept.values()]), points), kept_digits)
+    return dict(zip(kept, map(list, zip(*rows, strict=True)), strict=True))
 
 
 def _anything(found: Series, points: int, digits: int) -> dict[str, Any]:
@@ -98,8 +106,9 @@ def thinned(values: np.ndarray, points: int) -> np.ndarray:
     return values[np.unique(np.linspace(0, len(values) - 1, points).round().astype(int))]
 
 
-def rounded(values: np.ndarray, digits: int = 4) -> list[Any]:
-    """The numbers to so many significant digits, None for what JSON cannot say."""
+def rounded(values: np.ndarray, digits: int | np.ndarray = 4) -> list[Any]:
+    """The numbers to so many significant digits, in each column its own if they are several; None
+    for what JSON cannot say."""
     values = np.asarray(values, float)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         places = digits - 1 - np.floor(np.log10(np.abs(values)))

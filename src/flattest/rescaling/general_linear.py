@@ -28,10 +28,6 @@ class Least:
     attained: float
     A: np.ndarray
 
-    @property
-    def inverse_transpose(self) -> np.ndarray:
-        return np.linalg.inv(self.A).T
-
 
 def least(N: np.ndarray, M: np.ndarray) -> Least:
     """The least of tr(N P⁻¹) + tr(M P) over positive definite P = A Aᵀ."""

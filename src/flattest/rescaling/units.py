@@ -61,6 +61,15 @@ class Units:
         """These units cannot be rescaled."""
         self.tie(units, FIXED)
 
+    @property
+    def count(self) -> int:
+        """How many units there are, with the one that stands for what is fixed."""
+        return self._count
+
+    @property
+    def ties(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        return self._ties
+
     def components(self) -> np.ndarray:
         """For each unit, the number of the set of units it is tied to; 0 for what is fixed."""
         found = _connected(self._count, self._ties)

@@ -159,7 +159,11 @@ class StoredRun(Standing, frozen=True, kw_only=True):
 
     def task(self) -> dict[str, Any]:
         """What was asked, as plain data."""
-        return msgspec.json.decode(read_spec(self.folder).task)
+        return msgspec.json.decode(self.asked())
+
+    def asked(self) -> bytes:
+        """What was asked, as JSON."""
+        return bytes(read_spec(self.folder).task)
 
     def provenance(self) -> Provenance | None:
         """Of the last stretch of work; `stretches` has the others."""

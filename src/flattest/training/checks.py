@@ -1,6 +1,8 @@
 """What a run refuses before it begins, each in one sentence."""
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -135,3 +137,12 @@ def drawn_params(model: Model, d: int, seed: int) -> Params:
             f"A model's init gives a dict of arrays by name, not a {type(params).__name__}."
         )
     return {name: finite_array(f"Parameter {name}", value) for name, value in params.items()}
+
+
+def require_places_and_progress(checkpoint: Any, snapshots: Any, progress: Any) -> None:
+    """Refuse folders that are not paths, and a `progress` that cannot be called."""
+    for name, folder in (("checkpoint", checkpoint), ("snapshots", snapshots)):
+        if folder is not None and not isinstance(folder, str | os.PathLike):
+            raise FlattestError(f"{name} is the path of a folder, not {folder!r}.")
+    if progress is not None and not callable(progress):
+        raise FlattestError(f"progress is a function of what is done so far, not {progress!r}.")

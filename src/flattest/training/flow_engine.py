@@ -73,7 +73,7 @@ class Step:
 def interpolators(problem: Problem, phase: Flow) -> Manifold:
     """M, its points moving as the phase sees kinks."""
     found = manifold(problem, phase)
-    return flow_walls.manifold(found) if phase.kinks == "walls" else found
+    return flow_walls.manifold(found, problem) if phase.kinks == "walls" else found
 
 
 def begin(problem: Problem, phase: Flow, state: State) -> Point:

@@ -22,7 +22,9 @@ from typing import NamedTuple, cast
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
+from flattest.errors import FlattestError
 from flattest.problem.losses import INTERPOLATION
+from flattest.problem.models import MLP
 from flattest.training.manifold import (
     NEWTON_STEPS,
     NOWHERE,
@@ -33,6 +35,7 @@ from flattest.training.manifold import (
     TwoLayers,
     norm,
 )
+from flattest.training.state import Problem
 
 _BISECTIONS = 50
 # Multipliers and speeds below this share of the largest are rounding.
@@ -300,8 +303,22 @@ def step(where: Manifold, point: Point, h: float, allowed: float) -> Attempt:
         return NOWHERE
 
 
-def manifold(where: Manifold) -> Manifold:
+def _check_walls_differ(problem: Problem) -> None:
+    """Without bias x and −x change sign together, one upwards: the trace does not jump there, and
+    smoothed it has a dip, so that the wall is not one-way."""
+    if cast(MLP, problem.model).bias:
+        return
+    x = problem.data.x / np.linalg.norm(problem.data.x, axis=1, keepdims=True)
+    if (np.triu(np.abs(x @ x.T), 1) > 1 - _ROUNDING).any():
+        raise FlattestError(
+            "With walls and without bias no two inputs may lie on one line through 0, as x and −x "
+            "do; give the network a bias, or use kinks='seen'."
+        )
+
+
+def manifold(where: Manifold, problem: Problem) -> Manifold:
     """M with the points of the flow with walls, from that of the flow that sees no kinks."""
+    _check_walls_differ(problem)
     epsilon = INTERPOLATION * float(np.abs(where.target).max())
     nobody = Walls.where(np.zeros((1, 1), bool))
 

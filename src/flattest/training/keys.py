@@ -11,6 +11,7 @@ Kinds that are not listed, a user's own, are hashed with all their fields.
 
 import hashlib
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,17 +33,32 @@ FIELDS = msgspec.json.decode(Path(__file__).with_name("fields.json").read_bytes(
 
 def run_key(task: Any, seed: int, engine: int = ENGINE_VERSION) -> str:
     """The hash of everything that affects a run's result: task, seed and the engine's version."""
-    return digest({"task": task, "seed": checked_seed(seed), "engine": engine})
+    return _key(canonical_json(task), seed, engine)
 
 
 def run_keys(task: Any, seed: int) -> dict[str, int]:
     """The keys under which a store may have a run, with the engine's version, the present first."""
-    return {run_key(task, seed, engine): engine for engine in (ENGINE_VERSION, *SAME_NUMBERS)}
+    return keys_by_seed(task)(seed)
+
+
+def keys_by_seed(task: Any) -> Callable[[int], dict[str, int]]:
+    """`run_keys` of a task, which is written out once for all seeds."""
+    written, engines = canonical_json(task), (ENGINE_VERSION, *SAME_NUMBERS)
+    return lambda seed: {_key(written, seed, engine): engine for engine in engines}
+
+
+def _key(task: bytes, seed: int, engine: int) -> str:
+    """The hash of the canonical JSON of engine, seed and task, given the task's."""
+    return _hash(b'{"engine":%d,"seed":%d,"task":%b}' % (engine, checked_seed(seed), task))
 
 
 def digest(value: Any) -> str:
     """The hash of a value's canonical JSON."""
-    return hashlib.blake2b(canonical_json(value), digest_size=10).hexdigest()
+    return _hash(canonical_json(value))
+
+
+def _hash(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=10).hexdigest()
 
 
 def canonical_json(value: Any) -> bytes:

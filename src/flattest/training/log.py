@@ -34,8 +34,9 @@ class Log(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="log"):
     def __post_init__(self):
         check_count("A log's points", self.points)
         check_count("A log's snapshots", self.snapshots, 0)
-        if self.points > MOST_POINTS:
-            raise FlattestError(f"A log has at most {MOST_POINTS} points, not {self.points}.")
+        for what, count in (("points", self.points), ("snapshots", self.snapshots)):
+            if count > MOST_POINTS:
+                raise FlattestError(f"A log has at most {MOST_POINTS} {what}, not {count}.")
         epochs = () if self.epochs is None else self.epochs
         for what, given in (("epochs", epochs), ("measures", self.measures)):
             if not isinstance(given, tuple | list):

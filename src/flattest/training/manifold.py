@@ -3,8 +3,8 @@
 S(θ) = Σ_i w_i ‖∇f_i‖², w_i = ℓ″(t_i)/n, is Tr ∇²L on M. With K = J Jᵀ (n × n), the projection onto
 the tangent space is P v = v − Jᵀ K⁻¹ J v, and a Newton step back to M is Jᵀ K⁻¹ (t − f).
 
-Two makers: closed forms for two layers (`TwoLayers`), the dense J of any JAX model (`Dense`). θ is
-one vector, in float64.
+Three makers: closed forms for two layers (`TwoLayers`), what is known of J without holding it for
+other MLPs (`Factored`), the dense J of any JAX model (`Dense`). θ is one vector, in float64.
 """
 
 from abc import ABC, abstractmethod
@@ -20,11 +20,14 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
+from flattest.curvature.mlp import NetworkHessian, blocks_of
+from flattest.curvature.normalized import OPERATORS
 from flattest.errors import FlattestError
 from flattest.problem.activations import Activation
 from flattest.problem.losses import INTERPOLATION
 from flattest.problem.models import MLP, Model, Params
 from flattest.training.flows import Flow
+from flattest.training.squares import squares
 from flattest.training.state import Problem
 
 # Pivots of K below this share of its largest are rounding: J has lost rank.
@@ -143,6 +146,8 @@ def manifold(problem: Problem, phase: Flow) -> Manifold:
     seen = smoothed(model, phase)
     if isinstance(model, MLP) and model.depth == 2 and model.norm is None:
         return _two_layers(model, data.x, target, weight, seen)
+    if isinstance(model, MLP):
+        return _factored(model, problem, target, weight, seen)
     return _dense(model, data.x, target, weight, seen)
 
 
@@ -274,6 +279,104 @@ def _two_layers(model: MLP, x, target, weight, seen: Any) -> Manifold:
 
 
 @dataclass(eq=False)
+class Factored(Point):
+    """f, K and Jᵀc in the closed forms of `curvature`, J v and ∇S by passes of JAX through f and
+    through ‖∇f_i‖² (`squares`): n × m numbers a layer, in place of J's n × p."""
+
+    theta: np.ndarray
+    operator: NetworkHessian
+    compiled: "_Passes"
+    weight: np.ndarray
+
+    @cached_property
+    def _params(self) -> Params:
+        return self.operator.by_name(self.theta)
+
+    @cached_property
+    def _x(self) -> np.ndarray:
+        return self.operator.data.x
+
+    @property
+    def f(self):
+        return self.operator.f
+
+    @cached_property
+    def gram(self):
+        return self.operator.gram()
+
+    @cached_property
+    def _descent(self) -> tuple[float, np.ndarray]:
+        value, gradient = self.compiled.sharpness(self._params, self._x, self.weight)
+        return float(value), _in_blocks(self.operator.model, gradient)
+
+    @property
+    def sharpness(self):
+        return self._descent[0]
+
+    @property
+    def gradient(self):
+        return self._descent[1]
+
+    @cached_property
+    def pattern(self):
+        found = self.compiled.pattern
+        return None if found is None else np.asarray(found(self._params, self._x))
+
+    def push(self, v):
+        return np.asarray(self.compiled.push(self._params, self.operator.by_name(v), self._x))
+
+    def pull(self, c):
+        return self.operator.vjp(c)
+
+
+class _Passes(NamedTuple):
+    """Functions of the parameters and the training inputs."""
+
+    push: Any
+    sharpness: Any
+    pattern: Any
+
+
+def _in_blocks(model: MLP, params: Params) -> np.ndarray:
+    return np.concatenate([block.ravel() for block in blocks_of(model, params).values()])
+
+
+def _factored(model: MLP, problem: Problem, target, weight, seen: Any) -> Manifold:
+    data, passes = problem.data, _passes(model, seen)
+    blocks = blocks_of(model, model.init(data.d, 0))
+    template = OPERATORS[model.norm](model, blocks, data, problem.loss)
+
+    def at(theta: np.ndarray) -> Factored:
+        return Factored(theta, template.at(theta), passes, weight)
+
+    def named(theta: np.ndarray) -> Params:
+        return {name: np.array(value) for name, value in template.by_name(theta).items()}
+
+    return Manifold(at, target, lambda params: _in_blocks(model, params), named)
+
+
+@lru_cache(maxsize=8)
+def _passes(model: MLP, seen: MLP) -> _Passes:
+    def push(params, direction, x):
+        return jax.jvp(lambda p: model.apply(p, x, x), (params,), (direction,))[1]
+
+    def sharpness(params, x, weight):
+        return weight @ squares(seen, params, x)
+
+    def pattern(params, x):
+        # With statistics the training set's pattern is that of the points themselves.
+        found = model.slopes(params, x, x)
+        slopes = [jnp.ravel(slope) for place, slope in found.items() if place != "training set"]
+        return jnp.concatenate(slopes) == above
+
+    descent = jax.jit(jax.value_and_grad(sharpness))
+    if model.sigma.slopes is None:
+        return _Passes(jax.jit(push), descent, None)
+    above = model.sigma.slopes[1]
+    return _Passes(jax.jit(push), descent, jax.jit(pattern))
+
+
+@dataclass(eq=False)
 class Dense(Point):
     """f, J and ∇S by automatic differentiation; J is held whole, n × p."""
 
@@ -312,10 +415,7 @@ class Dense(Point):
     def gradient(self):
         return self._descent[1]
 
-    @cached_property
-    def pattern(self):
-        found = self.compiled.pattern
-        return None if found is None else np.asarray(found(self.theta, self.x))
+    pattern = None
 
     def push(self, v):
         return self.J @ v
@@ -329,7 +429,6 @@ class _Compiled(NamedTuple):
 
     outputs: Any
     sharpness: Any
-    pattern: Any
 
 
 def _dense(model: Any, x, target, weight, seen: Any) -> Manifold:
@@ -371,14 +470,7 @@ def _compile(model: Any, seen: Any, shapes: tuple, at_once: int) -> _Compiled:
 
         return jax.lax.scan(add, (0.0, jnp.zeros_like(theta)), (x, weight))[0]
 
-    def pattern(theta, x):
-        slopes = model.slopes(unravel(theta), x, x).values()
-        return jnp.concatenate([jnp.ravel(slope) for slope in slopes]) == above
-
-    if not isinstance(model, MLP) or model.sigma.slopes is None:
-        return _Compiled(jax.jit(outputs), jax.jit(sharpness), None)
-    above = model.sigma.slopes[1]
-    return _Compiled(jax.jit(outputs), jax.jit(sharpness), jax.jit(pattern))
+    return _Compiled(jax.jit(outputs), jax.jit(sharpness))
 
 
 def norm(v: np.ndarray) -> float:

@@ -3,14 +3,17 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from flattest.curvature.sharpness import trace
+from flattest.curvature.diagonal import trace
+from flattest.curvature.mlp import NetworkHessian
+from flattest.curvature.operator import Operator
+from flattest.curvature.sharpness import operator_of
 from flattest.flatness.bounds import known_lower_bound
 from flattest.problem.checks import check_count
 from flattest.problem.data import Dataset, Population
@@ -46,20 +49,12 @@ class Metrics:
     def at(self, params: Mapping[str, np.ndarray], measures: Iterable[str]) -> Point:
         """The metrics at θ, in float64 whatever the precision of θ."""
         exact = {name: np.asarray(value, np.float64) for name, value in params.items()}
-        point: Point = {}
+        network, point = Network(self, exact), Point()
         # Shortly before it diverges, a network's metrics may be too large for float64: inf is true.
         with np.errstate(over="ignore", invalid="ignore"):
             for name in dict.fromkeys(("training", *measures)):
-                point |= METRICS[name](self, exact)
+                point |= METRICS[name](network)
         return point
-
-    def loss_and_gradient(self, params: Params):
-        """(L(θ), f_θ on the training set) and ∇L(θ)."""
-        if (model := torch_model(self.model)) is not None:
-            from flattest.training.module_engine import loss_and_gradient  # brings PyTorch along
-
-            return loss_and_gradient(model, self.loss, params, self.data)
-        return _loss_and_gradient(self.model, self.loss, params, self.data.x, self.data.y)
 
     def outputs(self, params: Params, x: np.ndarray) -> np.ndarray:
         """f_θ on the rows of x."""
@@ -113,48 +108,76 @@ def _slope_below(model: Model) -> float | None:
     return slopes[0] if slopes is not None and slopes[1] == 1 else None
 
 
-def _training(metrics: Metrics, params: Params) -> Point:
-    y = metrics.data.y
-    (value, f), g = metrics.loss_and_gradient(params)
+@dataclass(frozen=True, eq=False)
+class Network:
+    """A network at a point of the log: what its metrics share is computed once."""
+
+    metrics: Metrics
+    params: Params
+
+    @cached_property
+    def hessian(self) -> Operator:
+        """∇²L(θ), whose closed forms have f, ∇L and the trace from the same pre-activations."""
+        metrics = self.metrics
+        return operator_of(metrics.model, self.params, metrics.data, metrics.loss)
+
+    @cached_property
+    def training(self) -> tuple[float, np.ndarray, float]:
+        """L(θ), f_θ on the training set and ‖∇L(θ)‖."""
+        metrics, model = self.metrics, self.metrics.model
+        if isinstance(model, MLP):
+            found = cast(NetworkHessian, self.hessian)
+            return found.mean_loss(), found.f, _norm([found.vjp(found.u)])
+        data = metrics.data
+        if (torch := torch_model(model)) is not None:
+            from flattest.training.module_engine import loss_and_gradient  # brings PyTorch along
+
+            (value, f), g = loss_and_gradient(torch, metrics.loss, self.params, data)
+        else:
+            (value, f), g = _loss_and_gradient(model, metrics.loss, self.params, data.x, data.y)
+        return float(value), f, _norm(g.values())
+
+
+def _training(network: Network) -> Point:
+    value, f, gradient_norm = network.training
     return {
-        "train_loss": float(value),
-        "train_error": zero_one_error(f, y),
-        "gradient_norm": _norm(g.values()),
-        "norm": _norm(params.values()),
+        "train_loss": value,
+        "train_error": zero_one_error(f, network.metrics.data.y),
+        "gradient_norm": gradient_norm,
+        "norm": _norm(network.params.values()),
     }
 
 
-def _sharpness(metrics: Metrics, params: Params) -> Point:
-    value = float(trace(metrics.model, params, metrics.data, metrics.loss))
-    bound = metrics.bound
+def _sharpness(network: Network) -> Point:
+    value, bound = float(trace(network.hessian)), network.metrics.bound
     return {"sharpness": value, "bound": bound, "gap": value / bound - 1 if bound else value}
 
 
-def _test(metrics: Metrics, params: Params) -> Point:
-    points = metrics.population
+def _test(network: Network) -> Point:
+    metrics, points = network.metrics, network.metrics.population
     if points is None:
         return {"test_loss": float("nan"), "test_error": float("nan")}
-    f = metrics.test_outputs(params, points)
+    f = metrics.test_outputs(network.params, points)
     return {
         "test_loss": metrics.mean_loss(f, points.y),
         "test_error": zero_one_error(f, points.y),
     }
 
 
-def _norms(metrics: Metrics, params: Params) -> Point:
-    return {f"norm_{name}": _norm([value]) for name, value in params.items()}
+def _norms(network: Network) -> Point:
+    return {f"norm_{name}": _norm([value]) for name, value in network.params.items()}
 
 
-def _neurons(metrics: Metrics, params: Params) -> Point:
+def _neurons(network: Network) -> Point:
     """Neurons of the first layer with σ′ ≠ 0 on some training point: the others get no gradient."""
-    if not isinstance(metrics.model, MLP):
+    if not isinstance(network.metrics.model, MLP):
         return {"active_neurons": float("nan")}
-    h = metrics.data.x @ params["W1"].T + params.get("b1", 0.0)
-    return {"active_neurons": float((metrics.model.sigma.slope(h) != 0).any(axis=0).sum())}
+    slopes = cast(NetworkHessian, network.hessian).first_slopes
+    return {"active_neurons": float((slopes != 0).any(axis=0).sum())}
 
 
 # One for each name in `log.MEASURES`.
-METRICS: dict[str, Callable[[Metrics, Params], Point]] = {
+METRICS: dict[str, Callable[[Network], Point]] = {
     "training": _training,
     "sharpness": _sharpness,
     "test": _test,

@@ -61,6 +61,7 @@ def train(
     log, loss = Log() if log is None else log, resolve_loss(loss)
     if not isinstance(log, Log):
         raise FlattestError(f"A log is made by flattest.Log, not {log!r}.")
+    checks.require_places_and_progress(checkpoint, snapshots, progress)
     model, seed = adopted(model), checked_seed(seed)
     require_known("dtype", dtype, checks.DTYPES)
     phases, params = checks.checked(model, data, phases, loss, seed, params)

@@ -81,11 +81,16 @@ def test_no_neuron_is_steeper_than_proven():
 
 
 def test_a_bound_too_small_is_noticed(monkeypatch):
-    """The bound rests on what is proven of every node: with a c too small it proves too much."""
+    """The bound rests on what is proven of every node: one too small proves too much."""
     rows = normal(3, 8)
     exact = solve(patterns(rows)).value
-    real = pricing._Node._tau
-    monkeypatch.setattr(pricing._Node, "_tau", lambda node, c: real(node, 0.9 * c))
+    real = pricing.look
+
+    def smaller(*node):
+        bound, row, inner = real(*node)
+        return 0.9 * bound, row, inner
+
+    monkeypatch.setattr(pricing, "look", smaller)
     dual = 1.05 * solve(patterns(rows)).dual
     wrong = pricing.prove(rows, dual, 1.0, 10_000, pricing.reach(rows))
     assert float(dual @ rows.t) / max(1.0, wrong.largest) > exact * (1 + 1e-3)

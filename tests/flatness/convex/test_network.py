@@ -179,6 +179,25 @@ def test_bad_input_is_refused_in_a_sentence(model, x, y, sentence):
         ft.flattest_network(model, ft.Dataset(x, y))
 
 
+@pytest.mark.parametrize(
+    ("x", "y", "sentence"),
+    [
+        (np.vstack([X, [0, 0]]), [1, 2, 3, 1], r"x\[3\] is 0 and its label is not"),
+        (np.vstack([X, X[:1]]), [1, 2, 3, 2], r"x\[0\] and x\[3\] are equal"),
+        (X, [0, 0, 0], "All labels are 0"),
+        (np.where(X == 0, np.nan, X), [1, 2, 3], "not finite"),
+        (X, [1, np.nan, 3], "not finite"),
+    ],
+)
+def test_ranges_and_faces_refuse_the_same_data(x, y, sentence):
+    for asked in (
+        lambda data: ft.flattest_range(ft.MLP(3), data, X),
+        lambda data: ft.decide_faces(ft.MLP(3), data, X),
+    ):
+        with pytest.raises(ft.FlattestError, match=sentence):
+            asked(ft.Dataset(x, y))
+
+
 def test_too_many_patterns_nan_and_several_outputs_are_refused():
     with pytest.raises(ft.FlattestError, match=r"up to [\d,]+ activation patterns, more than"):
         ft.flattest_network(ft.MLP(5), ft.xor(n=80, d=12))

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import flattest as ft
+from flattest.studies.question1.attack import farthest
 from flattest.studies.question1.small import tiny_problem
 from support.patterns import output_range
 
@@ -101,6 +102,24 @@ def test_no_searched_network_leaves_the_range_of_its_own_excess():
         f = ft.predict(wide, end.params, points, data.x)
         assert (found.low <= f + 1e-7).all()
         assert (f <= found.high + 1e-7).all()
+
+
+@pytest.mark.parametrize(
+    "seed", [2, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (4, 6, 8))]
+)
+def test_no_network_of_sampled_neurons_goes_beyond_and_some_come_near(seed):
+    """With one per cent more to spend they do go beyond: the attack would notice."""
+    model, data = tiny_problem(seed)
+    point = np.random.default_rng(seed + 1000).normal(size=(1, data.d))
+    at = ft.flattest_range(model, data, point, 0.05)
+    for side, end in ((-1.0, at.low[0]), (1.0, at.high[0])):
+        reached = farthest(model, data, point, 1.05 * at.least, side, 0, 100)
+        if np.isinf(end):
+            assert reached == np.inf
+            continue
+        assert reached <= side * end + 1e-7
+        assert reached >= side * end - 1e-2
+        assert farthest(model, data, point, 1.06 * at.least, side, 0, 100) > side * end + 1e-7
 
 
 def test_errors_are_counted_from_the_ranges():

@@ -118,29 +118,40 @@ def test_the_flattest_implementation_has_the_activation_pattern_of_the_minimum(s
 
 
 def test_the_knots_that_descent_crosses_come_to_lie_on_the_data(sweep):
-    """√L falls by 1e3 from rest on, and with it every pre-activation at these knots."""
+    """A pre-activation that changes its sign in a step is no larger than what the step adds to it:
+    |Δh_ij| ≤ (η/n) |w2_i| Σ_k |r_k| (|x_k x_j| + 1) ≤ η |w2_i| (max x² + 1) √(2L). So every knot
+    that is crossed lies that near to the data point, at L = 1e-16 and a thousandth of it at 1e-22.
+
+    That h falls in proportion to √L is more than holds: it does so on one kind of processor and
+    not on the other, where descent stops crossing some of them (h/√L then grows)."""
     data, knotted = QUICK_SWEEP.data(1), np.flatnonzero(sweep["knots_on_data"] > 0)
     lr = sweep["lr"][knotted].tolist()
     phases = [QUICK_SWEEP.phase(step) for step in lr]
     found = descend(QUICK_SWEEP.model.init(1, 1), data, phases, settle=QUICK_SWEEP.settle)
+    still_crossed = 0
     for run, star in enumerate(sweep["theta"][knotted]):
         j, i = toggles(UnivariateNetwork.from_theta(star), data.x).T
-
-        def reach(network, loss, lr=lr[run], j=j, i=i):
-            """The network with that loss, and the largest pre-activations over 1000 more steps."""
-            there = descend(network, data, [gd(lr, steps=200_000, stop_loss=loss)])
+        network = found.network(run)
+        for loss in (QUICK_SWEEP.rest_loss, 1e-6 * QUICK_SWEEP.rest_loss):
+            there = descend(network, data, [gd(lr[run], steps=200_000, stop_loss=loss)])
             assert there.converged.all()
-            on = descend(there.network(0), data, [gd(lr, steps=1_000)], range(1_000))
-            passed = [
-                UnivariateNetwork.from_theta(theta).preactivations(data.x)[j, i]
-                for theta in on.trace_theta[0]
-            ]
-            return there.network(0), np.abs(passed).max(0)
-
-        at_rest, before = reach(found.network(run), QUICK_SWEEP.rest_loss)
-        _, after = reach(at_rest, 1e-6 * QUICK_SWEEP.rest_loss)
-        assert (before < np.sqrt(QUICK_SWEEP.rest_loss)).all()
-        assert after == pytest.approx(1e-3 * before, rel=0.1, abs=1e-15)
+            network = there.network(0)
+            on = descend(network, data, [gd(lr[run], steps=1_000)], range(1_000))
+            passed = [UnivariateNetwork.from_theta(theta) for theta in on.trace_theta[0]]
+            h = np.array([net.preactivations(data.x)[j, i] for net in passed])
+            w2 = np.array([np.abs(net.w2[i]) for net in passed])
+            step = (
+                lr[run]
+                * w2
+                * (np.abs(data.x).max() ** 2 + 1)
+                * np.sqrt(2 * on.trace_loss[0])[:, None]
+            )
+            crossed = (h[:-1] > 0) != (h[1:] > 0)
+            nearer = np.minimum(np.abs(h[:-1]), np.abs(h[1:]))
+            assert (nearer[crossed] <= step[:-1][crossed] + 1e-15).all()
+        assert (np.abs(h) < np.sqrt(QUICK_SWEEP.rest_loss)).all()
+        still_crossed += int(crossed.any(axis=0).sum())
+    assert still_crossed > 0
 
 
 @pytest.mark.parametrize("stable", [STABLE, STABLE_ON_AVERAGE], ids=["minimum", "on average"])

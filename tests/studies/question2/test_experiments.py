@@ -1,9 +1,9 @@
 """Question 2: its panels differ from wen2023's in one thing, and its predictions came first."""
 
-import importlib.util
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -22,14 +22,11 @@ from flattest.ledger.figures import RESULTS
 from flattest.papers.wen2023.experiments import EXPERIMENTS as PANELS
 from flattest.studies.question2 import experiments
 from flattest.studies.question2.experiments import EXPERIMENTS
-from flattest.studies.question2.limits import Limit
+from flattest.studies.question2.limits import MISSED, Limit
 from flattest.studies.question2.ways import onwards
 from flattest.training.keys import digest
+from support.doc_tables import tables
 from support.places import ROOT
-
-_spec = importlib.util.spec_from_file_location("tables", ROOT / "docs" / "tables.py")
-tables = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(tables)
 
 SOURCE = Path(str(experiments.__file__))
 BY_NAME = {experiment.name: experiment for experiment in EXPERIMENTS}
@@ -122,7 +119,7 @@ def test_the_page_quotes_the_errors_of_1_sam_as_it_is():
 
 
 def test_the_tables_of_the_page_are_those_of_the_committed_results():
-    page = tables.PAGE.read_text(encoding="utf-8")
+    page = tables.page("question2").read_text(encoding="utf-8")
     assert tables.with_tables(page, SUMMARIES) == page
     assert tables.with_tables(page, SUMMARIES[1:]) != page
     shown = [
@@ -131,3 +128,44 @@ def test_the_tables_of_the_page_are_those_of_the_committed_results():
     for summary in SUMMARIES:
         panel = summary.experiment.partition("/")[2]
         assert sum(fnmatch(panel, name) for name in shown) == 1, panel
+
+
+def test_the_page_says_how_often_the_attack_breaks_the_claim():
+    page = " ".join(tables.page("question2").read_text(encoding="utf-8").split())
+    attacks = [s for s in SUMMARIES if s.experiment.startswith(("question2/a", "question2/off"))]
+    assert len(attacks) >= 6
+    for summary in attacks:
+        values = summary.verdicts[0].values
+        missed = sum(value > MISSED for value in values)
+        panel = summary.experiment.partition("/")[2]
+        assert re.search(rf"\b{missed} of {len(values)} (seeds )?\({panel}\)", page), panel
+
+
+def test_sentences_of_the_page_have_the_numbers_of_the_results():
+    page = " ".join(tables.page("question2").read_text(encoding="utf-8").split())
+    found = {summary.experiment.partition("/")[2]: summary for summary in SUMMARIES}
+
+    def error(panel):
+        return found[panel].column("test_error").median
+
+    scales = found["scales"]
+    small = [
+        scales.column(f"η = {r}, scale = {x}").high for r in (0.003, 0.01, 0.03) for x in (0.1, 0.3)
+    ]
+    assert f"with errors of at most {max(small):g}" in page
+    assert f"{scales.column('η = 0.003, scale = 3').median:g} at η = 0.003 and diverges" in page
+    assert scales.columns["η = 0.01, scale = 3"] is scales.columns["η = 0.03, scale = 3"] is None
+    bn = found["same-start-sim-bn-sam"]
+    over = bn.column("sharpness").median / bn.column("bound").median
+    assert f"the trace is {over:.1f} times the least" in page
+    assert f"the error {error('same-start-sim-bn-sam'):.3f}, where" in page
+    assert f"near the least trace, error {error('same-start-bias-m-sam'):.3f}" in page
+    assert error("same-start-three-layers-sam") > 0.3
+
+
+def test_new_rows_take_the_place_of_old_ones_with_no_more_seeds():
+    old = [{"experiment": "b", "seeds": 2}, {"experiment": "a", "seeds": 1}]
+    new = [{"experiment": "b", "seeds": 3}]
+    assert tables.renewed(old, new, ["a", "b", "c"]) == [old[1], new[0]]
+    with pytest.raises(SystemExit, match="b: 3 seeds are committed"):
+        tables.renewed(new, old, ["a", "b"])

@@ -58,7 +58,8 @@ def test_the_flow_s_end_is_flatter_than_descent_s():
 
 def begun(residual=1e-3):
     model = ft.MLP(10, bias=True, activation="softplus")
-    return convergence.start(model, 5, 4, 1, residual)
+    data = ft.Xor(5, distinct=True).draw(4, 1)
+    return convergence.start(model, data, 1, residual)
 
 
 def test_the_flow_of_the_top_eigenvalue_descends_it_as_fast_as_its_gradient_says():

@@ -25,7 +25,14 @@ from flattest.flatness.convex.pricing import (
     reach,
     steepest_in,
 )
-from flattest.flatness.convex.program import FIT, Piece, cone_program, linear_program, newton
+from flattest.flatness.convex.program import (
+    FIT,
+    Piece,
+    active_units,
+    cone_program,
+    linear_program,
+    newton,
+)
 from flattest.flatness.convex.rows import Rows
 from flattest.machine import later
 
@@ -37,8 +44,8 @@ KEPT = 0.9
 ROUNDS = 60
 STEEP = 1e-9
 USED = 1e-11
-IN_USE = 1e-7
 NEAR = 0.99
+ACTIVE = 1e-6
 OPEN = 1e-6
 KINK = 1e-14
 
@@ -98,7 +105,7 @@ def solve_by_columns(rows: Rows, nodes: int = 100_000, seed: int = 0) -> Found:
         chosen = kept | {c.key: c for c in fresh[:AT_ONCE]}
     columns = list(chosen.values())
     if proof is None or proof.largest > 1 + 2 * STEEP:
-        best = _sharpened(rows, columns, solution.v, dual)
+        best = _sharpened(rows, columns, dual)
         better = prove(rows, best, 1 + STEEP, nodes, K)
         spent += better.nodes
         if proof is None or best @ rows.t / better.largest > dual @ rows.t / proof.largest:
@@ -106,14 +113,15 @@ def solve_by_columns(rows: Rows, nodes: int = 100_000, seed: int = 0) -> Found:
     return _finished(rows, columns, solution.v, dual, proof, spent, rng)
 
 
-def _sharpened(rows: Rows, columns: list[Column], v: np.ndarray, dual: np.ndarray) -> np.ndarray:
+def _sharpened(rows: Rows, columns: list[Column], dual: np.ndarray) -> np.ndarray:
     """The best λ on these columns: as it is, of the program over those near the steepest alone,
     which the solver solves more accurately, and after Newton's steps from either."""
     steep = np.array([steepest_in(rows, c.sign * dual, c.cell)[1] for c in columns])
     near = [c for c, s in zip(columns, steep, strict=True) if s >= NEAR]
-    again = cone_program([_piece(rows, c) for c in near], rows.t)
-    tried = [dual, again.dual]
-    tried += [_polished(rows, columns, v, dual), _polished(rows, near, again.v, again.dual)]
+    again = cone_program([_piece(rows, c) for c in near], rows.t).dual
+    tried = [dual, again]
+    for start in (dual, again):
+        tried += [_polished(rows, near, start, below) for below in (1e-6, 1e-4, 1e-2)]
 
     def proven(dual: np.ndarray) -> float:
         steepest = max(steepest_in(rows, c.sign * dual, c.cell)[1] for c in columns)
@@ -122,17 +130,22 @@ def _sharpened(rows: Rows, columns: list[Column], v: np.ndarray, dual: np.ndarra
     return max(tried, key=proven)
 
 
-def _polished(rows: Rows, columns: list[Column], v: np.ndarray, dual: np.ndarray) -> np.ndarray:
-    """λ after Newton's steps on the columns in use."""
-    slopes = np.array([np.where(c.cell, rows.slopes[1], rows.slopes[0]) for c in columns])
-    sizes = np.linalg.norm(slopes * (v @ rows.R.T), axis=1)
-    used = np.flatnonzero(sizes > IN_USE * sizes.max())
-    rho = np.sqrt(slopes[used] ** 2 @ rows.lengths**2)
+def _polished(rows: Rows, columns: list[Column], dual: np.ndarray, below: float) -> np.ndarray:
+    """λ after Newton's steps on the columns on which it is nearly steepest."""
+    found = [steepest_in(rows, c.sign * dual, c.cell) for c in columns]
+    least = max(steep for _, steep in found) - below
+    near = [(c, v) for c, (v, steep) in zip(columns, found, strict=True) if steep >= least]
+    slopes = np.array([np.where(c.cell, rows.slopes[1], rows.slopes[0]) for c, _ in near])
+    h = slopes * (np.array([v for _, v in near]) @ rows.R.T)
+    rho, signs = np.sqrt(slopes**2 @ rows.lengths**2), np.array([[c.sign] for c, _ in near])
+    c, active = active_units(rho * np.linalg.norm(h, axis=1), signs * h, rows.t, dual)
+    if not len(active):
+        return dual
 
     def faces_at(dual: np.ndarray) -> list[np.ndarray]:
-        return [face_of(rows, columns[p].sign * dual, columns[p].cell) for p in used]
+        return [face_of(rows, near[p][0].sign * dual, near[p][0].cell) for p in active]
 
-    return newton(dual, sizes[used] / rho, rows.t, rho, faces_at)
+    return newton(dual, c, rows.t, rho[active], faces_at)
 
 
 def _first(rows: Rows, rng: np.random.Generator) -> dict[tuple[bytes, float], Column]:
@@ -168,20 +181,29 @@ def _piece(rows: Rows, column: Column) -> Piece:
 
 
 def _finished(rows: Rows, columns, v, dual, proof: Proof, nodes: int, rng) -> Found:
+    """The network is of the program's own units and of those on which λ is steepest."""
     simple = float(rows.lengths @ np.abs(rows.t)) if rows.slopes == (0.0, 1.0) else 0.0
     bound = max(float(dual @ rows.t) / max(1.0, proof.largest), simple)
-    used = np.linalg.norm(v, axis=1) > USED
-    cells = np.array([c.cell for c in columns])[used]
-    signs = np.array([c.sign for c in columns])[used]
-    inner = np.array([inside(rows, cell) for cell in cells])
-    v = v[used] / np.linalg.norm(v[used], axis=1, keepdims=True)
-    depth = np.min(np.where(cells, 1, -1) * (v @ rows.R.T), axis=1)
-    network = pushed(rows, v, signs, inner, rng)
+    found = [steepest_in(rows, c.sign * dual, c.cell) for c in columns]
+    largest = max(steepness for _, steepness in found)
+    units = [(c, at) for c, at in zip(columns, v, strict=True) if np.linalg.norm(at) > USED]
+    attained = all(_depth(rows, c, at) > OPEN for c, at in units)
+    units += [
+        (c, at)
+        for c, (at, steepness) in zip(columns, found, strict=True)
+        if steepness >= largest - ACTIVE
+    ]
+    points = np.array([at / np.linalg.norm(at) for _, at in units])
+    inner = np.array([inside(rows, c.cell) for c, _ in units])
+    network = pushed(rows, points, np.array([c.sign for c, _ in units]), inner, rng)
     value = cost(rows, *network)
-    attained = bool(depth.min() > OPEN)
-    return Found(
-        dual, bound, value, *network, attained, proof.largest <= 1 + 2 * STEEP, nodes, len(columns)
-    )
+    complete = proof.largest <= 1 + 2 * STEEP
+    return Found(dual, bound, value, *network, attained, complete, nodes, len(columns))
+
+
+def _depth(rows: Rows, column: Column, v: np.ndarray) -> float:
+    """How far inside its cell v is, over its length."""
+    return float(np.min(np.where(column.cell, 1, -1) * (rows.R @ v)) / np.linalg.norm(v))
 
 
 def cost(rows: Rows, v: np.ndarray, c: np.ndarray) -> float:

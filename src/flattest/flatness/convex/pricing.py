@@ -6,18 +6,22 @@ enumerated.
 
 *Branch and bound.* A node has decided on which side of 0 some rows are: A v are their outputs that
 are not always 0, a the dual on these, ρ_A² = Σ σ′² ℓ² over them; W v ≥ 0 says on which side they
-are. For any μ ≥ 0 and any q with Aᵀq = Aᵀa + Wᵀμ,
-  a·Av ≤ a·Av + μ·Wv = q·Av ≤ ‖q‖ ‖Av‖,
-and the shortest such q is the projection of a on {A v : W v ≥ 0}. A row that is not decided is
-above 0, where its output h_i ≥ 0 has λ_i h_i ≤ [λ_i]₊ h_i, or below, with [−λ_i]₊ |h_i|. By Cauchy
-and Schwarz, with c = ‖q‖,
-  (steepness)² ≤ (c² + Σ_i x_i²)/(ρ_A² + Σ_i σ′_i² ℓ_i²), x_i = [±λ_i]₊ on the side where row i is,
-the largest of which over the sides is found exactly. Rows with |λ_i| ≤ ℓ_i need no decision: they
-raise nothing above 1. A node is divided on the row that raises it most, or, where none does, on one
-that is above 0 at the node's own best neuron; where there is none (ReLU), that neuron has the
-node's bound itself. Nodes without interior are no cells (Gordan's theorem, to 1e-12), and dropped.
+are. A row i that is not decided has z_i = r_i·v and the output σ(z_i). For any μ ≥ 0, any numbers
+β_i and any q with Aᵀq = Aᵀa + Wᵀμ − Σ β_i r_i,
+  a·Av ≤ a·Av + μ·Wv = q·Av + Σ β_i z_i ≤ ‖q‖ ‖Av‖ + Σ β_i z_i.
+With s_i = σ′ on the side where row i is, λ_i σ(z_i) + β_i z_i = (s_i λ_i + β_i) z_i ≤ x_i |σ(z_i)|,
+x_i = [±(s_i λ_i + β_i)]₊/|s_i|, + above 0 and − below (where s_i = 0, β_i must be such that the
+bracket is 0: for ReLU β_i ≥ 0). By Cauchy and Schwarz, with c = ‖q‖,
+  (steepness)² ≤ (c² + Σ_i x_i²)/(ρ_A² + Σ_i s_i² ℓ_i²),
+the largest of which over the sides is found exactly. Above a goal τ row i raises nothing as long as
+x_i ≤ τ |s_i| ℓ_i on both sides, which are bounds on β_i (for ReLU 0 ≤ β_i ≤ τ ℓ_i − λ_i): rows for
+which there is such a β_i need no decision, and the shortest q over all μ and β in their bounds is a
+problem of bounded least squares. The others have β_i = 0. A node is divided on the row that raises
+it most, or, where none does, on one that is above 0 at the node's own best neuron; where there is
+none (ReLU), that neuron has the node's bound itself. Nodes without interior are no cells (Gordan's
+theorem, to 1e-12), and dropped.
 
-*Rounding.* Whatever q and μ ≥ 0 are, with e = Aᵀq − Aᵀa − Wᵀμ, a·Av ≤ q·Av − e·v, and
+*Rounding.* Whatever q, μ and β are, with e = Aᵀq − Aᵀa − Wᵀμ + Σ β_i r_i, −e·v is added, and
 |e·v| ≤ ‖e‖ K ‖h‖ is paid for, where ‖v‖ ≤ K ‖h‖ for all v. Such a K is there exactly where no
 half-space is free of rows: with β ≥ 0, Rᵀβ = ±e_j (linear programs), ±v_j = β·Rv ≤ ‖β‖ ‖σ(Rv)‖.
 Elsewhere v may be taken from the hull of its cell's rays with h ≠ 0 (the others change nothing),
@@ -26,7 +30,6 @@ of the data and not computed.
 """
 
 import heapq
-from contextlib import suppress
 from itertools import count, islice
 from typing import NamedTuple
 
@@ -37,9 +40,8 @@ from flattest.flatness.convex.rows import Rows
 from flattest.machine import later
 
 optimize = later("scipy.optimize")
-APPENDED = 1e-6
+compiled = later("flattest.flatness.convex.nodes")
 ASSUMED = 1e6
-ABOVE = 1e-11
 ROUNDS = 30
 
 
@@ -84,65 +86,60 @@ def prove(
     """A bound on the steepness of λ: nodes above the goal are divided, the steepest first, until
     there are none, or so many were looked at, or so many neurons above it were found."""
     found: list[Neuron] = []
-    heap: list[tuple[float, int, float, _Node]] = []
+    heap: list[tuple[float, int, float, np.ndarray, int]] = []
     order, largest, looked = count(), 0.0, 0
     for sign in SIGNS:
-        root = _Node(rows, sign * dual, np.zeros(len(dual), np.int8), K, goal)
-        heapq.heappush(heap, (-root.bound, next(order), sign, root))
+        root = np.zeros((1, len(dual)), np.int8)
+        bound, row, _ = _look(rows, sign * dual, root, K, goal)
+        heapq.heappush(heap, (-bound[0], next(order), sign, root[0], int(row[0])))
     while heap and looked < nodes and len(found) < finds:
-        bound, _, sign, node = heapq.heappop(heap)
+        bound, _, sign, sides, row = heapq.heappop(heap)
         if -bound <= goal:
             return Proof(max(largest, -bound), looked, found)
-        row = node.row_to_divide(rows)
-        if row is None and not is_open(rows, np.where(node.sides > 0, 1, -1)):
+        if row == compiled.NONE and not is_open(rows, np.where(sides > 0, 1, -1)):
             # No open cell has all the undecided rows below 0: two opposite inputs, say.
-            row = int(np.flatnonzero(node.sides == 0)[0])
-        if row is None:
+            row = int(np.flatnonzero(sides == 0)[0])
+        if row == compiled.NONE:
             largest = max(largest, -bound)
-            v, steep = steepest_in(rows, sign * dual, node.sides > 0)
-            found += [Neuron(v, node.sides > 0, sign, steep)] if steep > goal else []
+            v, steep = steepest_in(rows, sign * dual, sides > 0)
+            found += [Neuron(v, sides > 0, sign, steep)] if steep > goal else []
             continue
-        for side in (1, -1):
-            sides = node.sides.copy()
-            sides[row] = side
-            child = _Node(rows, sign * dual, sides, K, goal)
-            looked += 1
-            if child.bound <= goal:
-                largest = max(largest, child.bound)
-            elif is_open(rows, sides):
-                heapq.heappush(heap, (-child.bound, next(order), sign, child))
+        children = np.array([sides, sides])
+        children[:, row] = (1, -1)
+        looked += len(children)
+        for child, above, to_divide, inner in zip(
+            children, *_look(rows, sign * dual, children, K, goal), strict=True
+        ):
+            if above <= goal:
+                largest = max(largest, above)
+            elif inner:
+                heapq.heappush(heap, (-above, next(order), sign, child, int(to_divide)))
     return Proof(max([largest, *(-node[0] for node in heap)]), looked, found)
 
 
+def _look(rows: Rows, dual: np.ndarray, sides: np.ndarray, K: float, goal: float):
+    return compiled.look(rows.R, rows.lengths, rows.slopes, dual, sides, K, goal)
+
+
 def is_open(rows: Rows, sides: np.ndarray) -> bool:
-    """Whether some v has all decided rows strictly on their sides: there is none exactly where
-    y ≥ 0, Σ y = 1, has Wᵀy = 0 (Gordan), to 1e-12."""
-    W = (sides[:, None] * rows.R)[sides != 0]
-    W = W / np.linalg.norm(W, axis=1, keepdims=True)
-    if len(W) < 2:
-        return True
-    system = np.vstack([W.T, np.ones(len(W))])
-    try:
-        y, miss = optimize.nnls(system, np.append(np.zeros(W.shape[1]), 1.0))
-    except RuntimeError:
-        return True
-    return bool(miss > 1e-12)
+    """Whether some v has all decided rows strictly on their sides."""
+    return bool(compiled.has_interior(rows.R, sides.astype(np.int8)))
 
 
 def steepest_in(rows: Rows, dual: np.ndarray, cell: np.ndarray) -> tuple[np.ndarray, float]:
     """The neuron of a closed cell on which λ is steepest, and how steep it is there."""
-    node = _Node(rows, dual, np.where(cell, 1, -1).astype(np.int8), ASSUMED, 0.0)
+    v = _projected(rows, dual, cell)[0]
     slopes = np.where(cell, rows.slopes[1], rows.slopes[0])
-    h, rho = slopes * (rows.R @ node.v), np.sqrt(slopes**2 @ rows.lengths**2)
+    h, rho = slopes * (rows.R @ v), np.sqrt(slopes**2 @ rows.lengths**2)
     size = rho * np.linalg.norm(h)
-    return node.v, float(dual @ h / size) if size > 0 else -np.inf
+    return v, float(dual @ h / size) if size > 0 else -np.inf
 
 
 def face_of(rows: Rows, dual: np.ndarray, cell: np.ndarray) -> np.ndarray:
     """Orthonormal columns that span the face of the cell's outputs that λ projects to."""
+    v, walls = _projected(rows, dual, cell)
     slopes = np.where(cell, rows.slopes[1], rows.slopes[0])
-    A, W = slopes[:, None] * rows.R, np.where(cell, 1.0, -1.0)[:, None] * rows.R
-    Q, triangle = np.linalg.qr(A @ _orthogonal(W[_nearest(A, dual, W)[1] > 0]))
+    Q, triangle = np.linalg.qr(slopes[:, None] * rows.R @ _orthogonal(walls))
     sizes = np.abs(np.diag(triangle))
     return Q[:, sizes > 1e-12 * sizes.max(initial=0)]
 
@@ -209,64 +206,17 @@ def _climbed(rows: Rows, sign: float, dual: np.ndarray, cell: np.ndarray) -> Neu
     return Neuron(v, cell, sign, value)
 
 
-class _Node:
-    """Rows decided to be above 0 (1), below (−1) or not decided (0), and the bound that follows."""
-
-    def __init__(self, rows: Rows, dual: np.ndarray, sides: np.ndarray, K: float, above: float):
-        self.sides = sides
-        decided = sides != 0
-        slopes = np.where(sides > 0, rows.slopes[1], rows.slopes[0])
-        live = decided & (slopes != 0)
-        self.rho2 = float(slopes[live] ** 2 @ rows.lengths[live] ** 2)
-        a = dual[live]
-        positive = np.maximum(a * sides[live] * np.sign(slopes[live]), 0)
-        self.v, self.open = np.zeros(rows.R.shape[1]), _added(rows, dual, decided)
-        self.bound = self._tau(float(np.linalg.norm(positive)))
-        if live.any() and self.bound > above:
-            self._project(rows, a, slopes, live, decided, K)
-
-    def _project(self, rows, a, slopes, live, decided, K) -> None:
-        """v with A v nearest to a, and the bound that q = A v gives; ρ ≥ ρ_A, so that what rounding
-        costs is at most ‖e‖ K/ρ_A."""
-        A, W = slopes[live, None] * rows.R[live], self.sides[decided, None] * rows.R[decided]
-        v, mu = _nearest(A, a, W)
-        # Once more, exactly, on the walls that it lies on.
-        face = _orthogonal(W[mu > 0])
-        self.v = face @ np.linalg.lstsq(A @ face, a)[0] if face.size else np.zeros(len(v))
-        q, self.v = A @ self.v, self.v if (W @ self.v).min() >= -1e-9 else v
-        for near in (q, A @ v):
-            missing = _missing(A, a, W, near)
-            paid = K * missing / np.sqrt(self.rho2)
-            self.bound = min(self.bound, self._tau(float(np.linalg.norm(near))) + paid)
-
-    def _tau(self, c: float) -> float:
-        """The largest (c² + Σ x²)/(ρ² + Σ w) over the sides of open rows, its root: each step takes
-        the sides that are worst for the last (Dinkelbach), until none is worse."""
-        x2, w = self.open
-        at, tau2 = np.arange(x2.shape[1]), 0.0
-        while True:
-            worst = np.argmax(x2 - tau2 * w, axis=0)
-            top, below = c**2 + x2[worst, at].sum(), self.rho2 + w[worst, at].sum()
-            new = top / below if below > 0 else 0.0
-            if new <= tau2 * (1 + 1e-15):
-                return float(np.sqrt(tau2)) + x2.size * 1e-15
-            tau2 = new
-
-    def row_to_divide(self, rows: Rows) -> int | None:
-        """The open row that adds most; else the one farthest above 0 (for leaky units, from 0) at
-        the node's best neuron; None where there is none."""
-        undecided = np.flatnonzero(self.sides == 0)
-        if not len(undecided):
-            return None
-        x2, w = self.open
-        added = (x2 - w).max(axis=0)
-        if added.max() > 0:
-            return int(undecided[np.argmax(added)])
-        away = rows.R[undecided] @ self.v
-        away = np.abs(away) if rows.slopes[0] else away
-        if away.max() <= ABOVE * np.linalg.norm(self.v):
-            return None
-        return int(undecided[np.argmax(away / rows.lengths[undecided])])
+def _projected(rows: Rows, dual: np.ndarray, cell: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """v in the closed cell with σ(R v) nearest to λ, and the walls that hold it there: found by
+    least squares once more on these walls, exactly."""
+    slopes = np.where(cell, rows.slopes[1], rows.slopes[0])
+    W, free = np.where(cell, 1.0, -1.0)[:, None] * rows.R, np.zeros(rows.R.shape[1])
+    A, none = slopes[:, None] * rows.R, np.full(len(W), np.inf)
+    v, mu, _, _ = compiled.nearest(A, dual, W, none, free, free)
+    face = _orthogonal(W[mu > 0])
+    polished = face @ np.linalg.lstsq(A @ face, dual)[0] if face.size else free
+    inside = (W @ polished).min() >= -1e-9
+    return (polished if inside else v), W[mu > 0]
 
 
 def _orthogonal(W: np.ndarray) -> np.ndarray:
@@ -275,30 +225,3 @@ def _orthogonal(W: np.ndarray) -> np.ndarray:
         return np.eye(W.shape[1])
     _, sizes, V = np.linalg.svd(W)
     return V[int(np.sum(sizes > 1e-10 * sizes[0])) :].T
-
-
-def _nearest(A: np.ndarray, a: np.ndarray, W: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """v with W v ≥ 0 and A v nearest to a, a shortest one nearly, and the walls' multipliers."""
-    D = A.shape[1]
-    T = np.asarray(np.linalg.qr(np.vstack([A, APPENDED * np.eye(D)]), mode="r"))
-    start, M = np.linalg.solve(T.T, A.T @ a), np.linalg.solve(T.T, W.T)
-    mu = np.zeros(len(W))
-    with suppress(RuntimeError):
-        mu = optimize.nnls(M, -start)[0]
-    return np.linalg.solve(T, start + M @ mu), mu
-
-
-def _missing(A: np.ndarray, a: np.ndarray, W: np.ndarray, q: np.ndarray) -> float:
-    """‖e‖ with the best μ for this q."""
-    with suppress(RuntimeError):
-        return float(optimize.nnls(W.T, A.T @ (q - a))[1])
-    return np.inf
-
-
-def _added(rows: Rows, dual: np.ndarray, decided: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """For the rows that are not decided, above 0 and below: x² and σ′²ℓ²."""
-    free = ~decided
-    above, below = rows.slopes[1], rows.slopes[0]
-    x = [np.maximum(np.sign(s) * side * dual[free], 0) for s, side in ((above, 1), (below, -1))]
-    w = [np.full(free.sum(), s**2) * rows.lengths[free] ** 2 for s in (above, below)]
-    return np.array(x) ** 2, np.array(w)

@@ -244,19 +244,26 @@ def _projection(of: Patterns, unit: Unit, dual: np.ndarray) -> np.ndarray:
 
 
 def _newton(of: Patterns, dual: np.ndarray, near: list[Unit]) -> np.ndarray:
-    """λ after Newton's steps on the conditions of the units that a linear program over the
-    projections finds active: they miss t a little, at a price above any λ."""
+    """λ after Newton's steps on the conditions of the units that are active."""
     h = of.rows.outputs(np.array([_projection(of, unit, dual) for unit in near]))
-    signed, k = h * np.array([[u.sign] for u in near]), len(dual)
+    signed = h * np.array([[u.sign] for u in near])
+    c, active = active_units(_costs(of, near, h), signed, of.rows.t, dual)
+    units = [near[i] for i in active]
+    rho = of.rho[[u.cell for u in units]]
+    return newton(dual, c, of.rows.t, rho, lambda dual: [_face(of, u, dual) for u in units])
+
+
+def active_units(
+    costs: np.ndarray, outputs: np.ndarray, t: np.ndarray, dual: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """c > 0 and which units have them in the linear program over the units' projections: these miss
+    t a little, at a price above any λ."""
+    k = len(t)
     penalty = np.full(2 * k, 10 * np.abs(dual).max())
     c = linear_program(
-        np.concatenate([_costs(of, near, h), penalty]),
-        np.hstack([signed.T, np.eye(k), -np.eye(k)]),
-        of.rows.t,
-    )[: len(near)]
-    active, c = [unit for unit, size in zip(near, c, strict=True) if size > 0], c[c > 0]
-    rho = of.rho[[u.cell for u in active]]
-    return newton(dual, c, of.rows.t, rho, lambda dual: [_face(of, u, dual) for u in active])
+        np.concatenate([costs, penalty]), np.hstack([outputs.T, np.eye(k), -np.eye(k)]), t
+    )[: len(costs)]
+    return c[c > 0], np.flatnonzero(c > 0)
 
 
 def newton(

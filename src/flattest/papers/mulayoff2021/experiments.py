@@ -8,7 +8,7 @@ Section 5, so that λ_max(θ_0) ≈ 2·10⁴ and the run with the smallest step 
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -34,7 +34,8 @@ class Descending(Computed, frozen=True):
     runs that pass below stop_loss while they still follow 2/η down during the warm-up. A run that
     has converged goes on to L ≤ rest_loss and is then watched for `watched` steps, to tell knots on
     data points, which it keeps crossing, from knots near them; over the first `averaged` of these
-    steps the mean of λ_max is taken.
+    steps the mean of λ_max is taken. `arithmetic` is part of the key: before it was portable, sums
+    were in an order of the processor's, and descent at a large step magnifies the last bit.
     """
 
     n: int = 10
@@ -48,6 +49,7 @@ class Descending(Computed, frozen=True):
     rest_loss: float = 1e-16
     watched: int = 10_000
     averaged: int = 200
+    arithmetic: Literal["portable"] = "portable"
 
     @property
     def runs(self) -> int:

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 import flattest as ft
-from flattest.lab.curves import plain_ticks
+from flattest.lab.curves import plain_ticks, seeds_named
 from flattest.palette import BLUE, GREEN, INK, ORANGE, RED
 from flattest.stability.functions import UnivariateNetwork
 from flattest.stability.weights import g
@@ -21,7 +21,7 @@ def two_step_sizes(results: Sequence[ft.Run]) -> Figure:
     drawn = Figure(figsize=(12, 3.6), layout="constrained")
     function, kinks, loss, sharpness = drawn.subplots(1, 4)
     for run, (lr, colour) in enumerate(zip(result["lr"], (INK, GREEN), strict=True)):
-        label = rf"$\eta = {lr:g}$" if run == 0 else f"then ${lr:g}$"
+        label = rf"$\eta = {number(lr)}$" if run == 0 else f"then ${number(lr)}$"
         draw_function(function, result, run, colour, label)
         draw_kinks(kinks, result, run, colour)
         loss.loglog(result["epoch"], result["train_loss"][:, run], color=colour, label=label)
@@ -29,10 +29,12 @@ def two_step_sizes(results: Sequence[ft.Run]) -> Figure:
         sharpness.axhline(2 / lr, color=colour, linestyle=":")
     draw_weight(kinks, result)
     function.legend(frameon=False)
-    function.set(title="$f$ and the data", xlabel="x")
-    kinks.set(title=r"$|f''|$ at the knots; $g$ shaded", xlabel="x", yscale="log")
+    function.set(title="$f$ and the data", xlabel="$x$")
+    kinks.set(title=r"$|f''|$ at the knots; $g$ shaded", xlabel="$x$", yscale="log")
     loss.set(title="$L$", xlabel="iteration")
     sharpness.set(title=r"$\lambda_{\max}$; $2/\eta$ dotted", xlabel="iteration")
+    plain_ticks(sharpness.yaxis)
+    seeds_named(drawn, results[:1], "")
     return drawn
 
 
@@ -51,10 +53,9 @@ def sharpness_against_step_size(results: Sequence[ft.Run]) -> Figure:
         counts = (
             f"{int(result[name][0])}" for name in ("excluded_in_warmup", "excluded_unconverged")
         )
-        ax.set(
-            title="seed {}: excluded {} + {}".format(result.seed, *counts),
-            xlabel=r"step size $\eta$",
-        )
+        title = "Seed {}; left out: {} that converged in the warm-up, {} that did not at all"
+        ax.set_title(title.format(result.seed, *counts), fontsize=8)
+        ax.set_xlabel(r"step size $\eta$")
         plain_ticks(ax.xaxis, ax.yaxis)
         ax.legend(frameon=False, fontsize=8)
     return drawn
@@ -66,7 +67,8 @@ def functions(results: Sequence[ft.Run]) -> Figure:
     drawn, axes = panels()
     for ax, run in zip(axes, spread_out(result), strict=True):
         draw_function(ax, result, run, BLUE, "")
-        ax.set(title=rf"$\eta = {result['lr'][run]:.2g}$", xlabel="x")
+        ax.set(title=rf"$\eta = {number(result['lr'][run])}$", xlabel="$x$")
+    seeds_named(drawn, results[:1], "")
     return drawn
 
 
@@ -78,8 +80,9 @@ def second_derivatives(results: Sequence[ft.Run]) -> Figure:
         draw_kinks(ax, result, run, BLUE)
         draw_weight(ax, result)
         lr, variation = result["lr"][run], result["variation"][run]
-        title = rf"$\eta = {lr:.2g}$, $\int|f''|g = {variation:.3g}$"
+        title = rf"$\eta = {number(lr)}$, $\int|f''|g = {variation:.3g}$"
         ax.set(title=title, xlabel="$x$", yscale="log")
+    seeds_named(drawn, results[:1], "")
     return drawn
 
 
@@ -102,6 +105,15 @@ def sharpness_for_init_magnitudes(results: Sequence[ft.Run]) -> Figure:
     plain_ticks(ax.xaxis, ax.yaxis)
     ax.legend(frameon=False, fontsize=8)
     return drawn
+
+
+def number(value: float) -> str:
+    """Two digits, for mathtext: below a thousandth a power of ten, never an e."""
+    digits, _, power = f"{value:.1e}".partition("e")
+    if int(power) >= -3:
+        return f"{value:.2g}"
+    times = "" if digits == "1.0" else rf"{float(digits):g}\cdot "
+    return rf"{times}10^{{{int(power)}}}"
 
 
 def panels() -> tuple[Figure, np.ndarray]:

@@ -9,7 +9,7 @@ from matplotlib.patches import Polygon
 
 import flattest as ft
 from flattest.experiments.training import Training
-from flattest.lab.curves import curves
+from flattest.lab.curves import curves, seeds_named
 from flattest.palette import BLUE, INK, RED
 from flattest.papers.wen2023.experiments import EXPERIMENTS
 from flattest.problem.models import largest_neurons
@@ -26,12 +26,13 @@ def neurons(results: Sequence[ft.Run]) -> Figure:
     table.axis("off")
     shown = table.table(
         cellText=[[f"{v:.3f}" for v in row] for row in largest_neurons(W1)],
-        colLabels=["W1[1]", "W1[2]", "‖W1[3:d]‖"],
+        colLabels=["$W_1[1]$", "$W_1[2]$", r"$\|W_1[3{:}d]\|$"],
         loc="center",
     )
     shown.scale(1, 1.8)
     columns.bar(np.arange(1, W1.shape[1] + 1), np.linalg.norm(W1, axis=0), color=BLUE)
-    columns.set(xlabel="input", ylabel="norm of the column of W1")
+    columns.set(xlabel="input", ylabel="norm of the column of $W_1$")
+    seeds_named(drawn, results[:1], "")
     return drawn
 
 
@@ -46,7 +47,8 @@ def memorizer_on_the_circle(results: Sequence[ft.Run]) -> Figure:
         strict=True,
     ):
         _draw_circle(ax, result["angle"], half)
-        ax.set_title(f"ε = {1 - np.cos(half.max()):.1g}: {covered:.0%} of the circle", fontsize=10)
+        largest = f"{1 - np.cos(half.max()):.1g}"
+        ax.set_title(rf"$\varepsilon = {largest}$: {covered:.0%} of the circle", fontsize=10)
     return drawn
 
 

@@ -25,12 +25,12 @@ function domainOf(lists, { log = false, range = null, fromZero = false }, room) 
   return [fromZero ? 0 : low - room * (high - low), high + room * (high - low)];
 }
 
-function ticks({ domain: [low, high], log }, count) {
-  return log && high / low >= 8 ? powers(low, high, count) : evenly(low, high, count);
+function ticks({ domain: [low, high], log }, count, whole = false) {
+  return log && high / low >= 8 ? powers(low, high, count) : evenly(low, high, count, whole);
 }
 
-function evenly(low, high, count) {
-  const rough = (high - low) / count, unit = 10 ** Math.floor(Math.log10(rough));
+function evenly(low, high, count, whole) {
+  const rough = Math.max((high - low) / count, whole ? 1 : 0), unit = 10 ** Math.floor(Math.log10(rough));
   const step = unit * [1, 2, 5, 10].find((times) => times * unit >= rough * 0.999);
   const first = Math.ceil(low / step - 1e-9), last = Math.floor(high / step + 1e-9);
   return Array.from({ length: last - first + 1 }, (_, i) => Number(((first + i) * step).toPrecision(12)));

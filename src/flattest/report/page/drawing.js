@@ -11,7 +11,7 @@ function frameOf(width, height, traces, { x, y }) {
   const vertical = scale(ys, y.log ?? false, foot, head), marks = ticks(vertical, height / 55);
   const start = 12 + 7 * Math.max(...marks.map((mark) => tickText(mark).length), 1) + (y.title ? 18 : 0), end = width - 12;
   const horizontal = scale(xs, x.log ?? false, start, end);
-  return { width, height, start, end, head, foot, horizontal, vertical, marks, across: ticks(horizontal, (end - start) / 60) };
+  return { width, height, start, end, head, foot, horizontal, vertical, marks, across: ticks(horizontal, (end - start) / 60, x.whole) };
 }
 
 function placed(trace, frame) {

@@ -4,19 +4,20 @@ const SCENARIOS = {
   "Scenario I": "Every flattest minimum generalizes, and so does what the algorithm finds.",
   "Scenario II": "Some flattest minima do not generalize, and neither does what the algorithm finds.",
   "Scenario III": "Some flattest minima do not generalize, yet what the algorithm finds does: flatness alone cannot explain it.",
-  undetermined: "The runs of this store do not decide it.",
+  undetermined: "These runs do not decide it.",
 };
 
 // What there is, in one line.
 function glance({ outline, runs, claims: entries }) {
   const judged = outline.panels.flatMap((panel) => panel.verdicts).filter(({ met }) => met !== null), checked = entries.filter((entry) => entry.checked);
-  const parts = [`${Object.keys(runs).length} runs`];
+  const kept = outline.panels.filter((panel) => panel.kept).length;
+  const parts = [...(kept ? [`results of ${kept} experiments`] : []), `${Object.keys(runs).length} runs`];
   if (judged.length) parts.push(`${judged.filter(({ met }) => met).length} of ${judged.length} expectations met`);
   if (checked.length) parts.push(`${checked.filter((entry) => entry.checked.as_expected).length} of ${checked.length} claims checked are as expected`);
-  return `In this store: ${parts.join(", ")}.`;
+  return `In ${outline.place}: ${parts.join(", ")}.`;
 }
 
-function scenarioTable({ title: name, scenarios }, glyphs) {
+function scenarioTable({ title: name, scenarios }, { glyphs, place }) {
   const flows = scenarios.some(({ answer }) => answer.flow_generalizes);
   const head = ["Architecture", "All flattest minimizers generalize", "1-SAM generalizes", ...(flows ? ["The flow generalizes"] : []), "Answer"];
   const body = scenarios.map(({ title, theorem, variant, printed, reason, answer }) => {
@@ -27,7 +28,7 @@ function scenarioTable({ title: name, scenarios }, glyphs) {
       cell(answer.flattest_generalize, printed[0]), cell(answer.algorithm_generalizes, printed[1]),
       ...(flows ? [answer.flow_generalizes ? cell(answer.flow_generalizes) : ""] : []), [make("strong", {}, answer.scenario.replace("Scenario ", "Scenario\u00a0")), make("br"), make("span", { class: "dim" }, reason)]);
   });
-  return [grid(head, body, { caption: `${name} as the runs of this store have it` }),
+  return [grid(head, body, { caption: `${name} as the runs of ${place} have it` }),
     make("p", { class: "dim" }, "The certified lower bound holds for networks that fit the data exactly; at a positive training loss the sharpness may lie below it.")];
 }
 

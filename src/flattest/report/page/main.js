@@ -12,7 +12,7 @@ function sections(page) {
     work && { id: "work", title: "At work", signature: Date.now(), build: () => work },
     own.length && { id: "own", title: "Your questions", about: "What you judged, swept or ran from a file, the last first.", cards: own },
     ...outline.fronts.map((front) => ({ id: `${front.paper}-front`, title: front.title, signature: [front, marked(runsOf(front.paper))],
-      build: () => [scenarioTable(front, outline.glyphs), make("div", { class: "scenarios" }, front.scenarios.map((found) => scenario(page, found)))] })),
+      build: () => [scenarioTable(front, outline), make("div", { class: "scenarios" }, front.scenarios.map((found) => scenario(page, found)))] })),
     inner.length && { id: "inside", title: "Inside a network", signature: marked(inner), build: () => networks(page) },
     ...outline.papers.map(({ name, title }) => ({ id: name, title: name, about: title, cards: cards(name) })).filter((asked) => asked.cards.length),
     Object.keys(runs).length && { id: "runs", title: "Runs", last: true, signature: outline.marks, build: () => runTable(page) },
@@ -62,7 +62,7 @@ function show(page) {
   navigate(found);
   document.getElementById("glance").textContent = glance(page);
   forget(before);
-  if (!Object.keys(page.runs).length) main.prepend(make("p", {}, "This store has no runs yet."));
+  if (!Object.keys(page.runs).length && !page.outline.panels.length) main.prepend(make("p", {}, "This store has no runs yet."));
   if (focused && document.activeElement?.id !== focused) document.getElementById(focused)?.focus({ preventScroll: true });
 }
 
@@ -122,6 +122,8 @@ async function follow(page) {
 unzipped("data").then((page) => {
   document.getElementById("data").remove();
   show(page);
+  // The browser looked for the place in the address before there was any.
+  if (location.hash) document.getElementById(decodeURIComponent(location.hash.slice(1)))?.scrollIntoView();
   document.body.dataset.ready = `after ${Math.round(performance.now())} ms`;
   if (document.body.dataset.live === "yes") follow(page);
 }).catch((error) => {

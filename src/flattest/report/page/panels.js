@@ -94,7 +94,31 @@ function numbersPlot(id, name, runs) {
 // By the tag of a task; the script of a paper adds its own, functions of an id and the runs.
 const PANELS = { training: trainingPanel };
 
+// A committed summary: what each seed ended with beside what was expected; curves were not kept.
+function keptPanel(id, { verdicts, columns }) {
+  const drawn = verdicts.filter((found) => found.values.filter((value) => value !== null).length > 1);
+  const head = ["in the end", "median", "least", "most"], known = Object.entries(columns).filter(([, spread]) => spread);
+  return [make("div", { class: "curves small" }, drawn.map((found, i) => keptPlot(`${id}-${i}`, found))),
+    make("details", {}, make("summary", {}, `${known.length} ${known.length === 1 ? "number" : "numbers"} over seeds`),
+      grid(head, known.map(([name, { median, low, high }]) => row(head, name, ...[median, low, high].map(shortNumber)))))];
+}
+
+function keptPlot(id, { statement, values, bound, relation }) {
+  const x = values.map((_, i) => i), shown = [...values, bound].filter((value) => value !== null), log = Math.min(...shown) > 0 && Math.max(...shown) > 100 * Math.min(...shown);
+  return plot({
+    id, title: statement, axes: () => ({ x: { title: "seed", whole: true }, y: { log } }),
+    traces: () => [line(`must be ${relation} ${shortNumber(bound)}`, [x[0], x.at(-1)], [bound, bound], INK, { dash: "dash" }), dots("by seed", x, values, BLUE)],
+  });
+}
+
+function keptFacts({ name, variant, seeds, kept }) {
+  const odd = Object.entries(kept.statuses).filter(([status]) => status !== "finished").map(([status, count]) => `, ${count} ${status}`).join("");
+  return make("p", { class: "dim" }, `${seeds} ${seeds === 1 ? "seed" : "seeds"}${odd}, ${shortNumber(kept.seconds)} s each, on ${kept.machine}, commit ${kept.commit.slice(0, 12)}. Curves are not committed: `,
+    make("code", {}, `flattest run ${name}${variant === "full" ? " --full" : ""}`), " makes the runs again.");
+}
+
 function facts(panel, runs) {
+  if (panel.kept) return keptFacts(panel);
   const seconds = runs.reduce((sum, run) => sum + run.seconds, 0);
   const machines = [...new Set(runs.map((run) => run.machine).filter(Boolean))].join("; ");
   return make("p", { class: "dim" }, `${runs.length} of ${Math.max(panel.seeds, runs.length)} seeds, ${seconds.toFixed(1)} s in all${machines ? `, on ${machines}` : ""}.`);
@@ -114,6 +138,6 @@ function panelCard(panel, runs, id = `${panel.name}-${panel.variant}`) {
     make("h3", {}, `${panel.figure} `, make("span", { class: "dim" }, `${panel.name}, ${panel.variant}`)),
     make("p", {}, panel.statement), panel.notes ? make("p", { class: "dim" }, panel.notes) : null,
     make("ul", {}, panel.verdicts.map((v) => make("li", {}, verdict(v.met), " ", v.sentence))),
-    troubles(runs), (PANELS[kind] ?? numbersPanel)(id, runs), facts(panel, runs),
+    troubles(runs), panel.kept ? keptPanel(id, panel.kept) : (PANELS[kind] ?? numbersPanel)(id, runs), facts(panel, runs),
     make("details", {}, make("summary", {}, "Settings"), make("pre", {}, JSON.stringify(panel.settings, null, 1))));
 }

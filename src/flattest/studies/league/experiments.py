@@ -75,12 +75,13 @@ class AtEqualFlatness(Computed, frozen=True, tag="league/at_equal_flatness"):
         return ft.xor(self.n, self.d, seed, distinct=True)
 
     def _measured(self, network: Any, data: ft.Dataset) -> dict[str, float]:
+        from flattest.curvature.result import whole
         from flattest.flatness.certification import population_error
 
         model, params, certificate = network
         settings = ft.LeagueSettings(layer="W2", m=1)
         only = [name for name in ft.MEASURES if name not in LEFT_OUT]
-        league = ft.league(model, params, data, only=only, settings=settings)
+        league = whole(ft.league(model, params, data, only=only, settings=settings))
         values = {name: quantity.value for name, quantity in league.values.items()}
         error = population_error(model, params, data, 20_000).value
         return values | {"certified": certificate.value, "test_error": error}

@@ -13,8 +13,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from flattest.curvature.result import whole
 from flattest.errors import FlattestError
-from flattest.flatness.league import MEASURES, League, LeagueSettings, league
+from flattest.flatness.league import MEASURES, League, league
+from flattest.flatness.league_measures import LeagueSettings
 from flattest.problem.data import Dataset
 from flattest.problem.distributions import Ball
 from flattest.problem.models import MLP
@@ -109,4 +111,4 @@ def found() -> dict[str, dict[str, bool]]:
 
 
 def _measured(model: MLP, data: Dataset, params: Any) -> League:
-    return league(model, params, data, "logistic", settings=SETTINGS)
+    return whole(league(model, params, data, "logistic", settings=SETTINGS))

@@ -46,7 +46,7 @@ class Faces(Computed, frozen=True, tag="question1/faces"):
         return {name: np.array([value]) for name, value in found.items()}
 
     def columns(self, series: Mapping[str, np.ndarray]) -> Mapping[str, float]:
-        shown = ("others", "weight", "test_error", "from_above")
+        shown = (*OUTCOMES, "dead", "others", "weight", "test_error", "from_above")
         return {name: float(series[name].item()) for name in shown}
 
 

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import flattest as ft
+from flattest.errors import FlattestError
 from flattest.problem.losses import MSE
 from flattest.problem.models import Params
 from flattest.problem.randomness import generator
@@ -26,26 +27,35 @@ class Start(NamedTuple):
     off: Params
 
 
-def start(model: ft.MLP, d: int, n: int, seed: int, residual: float) -> Start:
-    """On xor data, by gradient descent, then Newton's method; off by the least change of θ that
-    does it."""
-    data = ft.Xor(d, distinct=True).draw(n, seed)
+def start(
+    model: ft.MLP, data: ft.Dataset, seed: int, residual: float, jitter: float = 0.0
+) -> Start:
+    """By gradient descent, every weight moved by N(0, jitter²), and Newton's method; off by the
+    least change of θ that does it."""
     log = ft.Log(points=1, measures=("training",))
     phase = ft.gd(0.05, epochs=200_000, stop_loss=1e-10)
     trained = ft.train(model, data, phase, seed=seed, dtype="float64", log=log)
     problem, any_flow = Problem(model, data, MSE(), seed), ft.flow(1.0)
     where = manifold(problem, any_flow)
-    point = flow_engine.begin(problem, any_flow, State(dict(trained.params or {})))
-    signs = generator(seed, "question2/residual").choice([-1.0, 1.0], n)
+    rng = generator(seed, "question2/jitter")
+    moved = {
+        name: value + jitter * rng.normal(size=np.shape(value))
+        for name, value in (trained.params or {}).items()
+    }
+    point = flow_engine.begin(problem, any_flow, State(moved))
+    signs = generator(seed, "question2/residual").choice([-1.0, 1.0], data.n)
     missed = residual * np.abs(data.y).max() * signs
     off = point.theta + point.pull(point.solve(missed))
     return Start(problem, where.named(point.theta), where.named(off))
 
 
 def along(begin: Start, phase: Flow) -> np.ndarray:
-    """θ at the end of the flow."""
+    """θ at the end of the flow; one that stalls on the way has no such end."""
     state = State(begin.on, tally=dict(flow_engine.NOTHING_YET))
-    return _flat(begin, flow_engine.advance(begin.problem, phase, state, phase.epochs).params)
+    end = flow_engine.advance(begin.problem, phase, state, phase.epochs)
+    if end.halt == "stalled":
+        raise FlattestError(f"The flow stalled at time {end.tally['time']:.3g}.")
+    return _flat(begin, end.params)
 
 
 def distance(begin: Start, phase: ft.Phase, end: np.ndarray) -> float:

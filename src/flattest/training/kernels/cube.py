@@ -1,9 +1,10 @@
 """Outputs of a two-layer network with a piecewise linear σ on many points of the cube {±1}^d.
 
-The sums ±w_k ± … over a group of seven inputs take 128 values, which are made once for a vector of
+The sums ±w_k ± … over a group of six inputs take 64 values, which are made once for two vectors of
 neurons; a point adds one of each group's (as `signs` does for products). Points are sorted by the
-inputs before the last three groups, whose sum is then shared by neighbours: four additions a neuron
-in the place of d multiplications.
+inputs before the last four groups, whose sum is then shared by neighbours: four additions a neuron
+in the place of d multiplications. Two vectors' tables are as large as the nearest cache, and halve
+how often the points' sums, which are larger, pass through it.
 """
 
 from typing import NamedTuple
@@ -11,10 +12,12 @@ from typing import NamedTuple
 import numpy as np
 
 from flattest.training.kernels.common import inlined, kernel
-from flattest.training.kernels.simd import VECTOR_BYTES, fma, load, positive, spread, store
+from flattest.training.kernels.simd import VECTOR_BYTES, fma, load, positive, spread, store, total
 
-GROUPS, BITS = 3, 7
+GROUPS, BITS = 4, 6
+LEAST_INPUTS, LEAST_POINTS = 22, 128  # fewer are not worth the tables
 LANES = VECTOR_BYTES // np.dtype(np.float64).itemsize
+TABLE = (GROUPS << BITS) * LANES
 
 
 class Cube(NamedTuple):
@@ -32,9 +35,10 @@ class Cube(NamedTuple):
     @classmethod
     def of(cls, x: np.ndarray) -> "Cube | None":
         """None where x are not signs, or too few of them to be worth the tables."""
-        head = x.shape[1] - GROUPS * BITS
-        if head < 1 or len(x) < 2**BITS or not (np.abs(x) == 1).all():
+        if x.shape[1] < LEAST_INPUTS or len(x) < LEAST_POINTS or not (np.abs(x) == 1).all():
             return None
+        x = np.pad(x, ((0, 0), (_missing(x.shape[1]), 0)), constant_values=1.0)
+        head = x.shape[1] - GROUPS * BITS
         order = np.lexsort(x[:, :head].T)
         signs = x[order]
         changed = (np.diff(signs[:, :head], axis=0) != 0).any(axis=1)
@@ -46,15 +50,21 @@ class Cube(NamedTuple):
 
     def outputs(self, params, low: float) -> np.ndarray:
         """W2 · σ(W1 x + b1) + b_out at the points as they came in; σ′ is `low` below 0."""
-        missing = -len(params["W2"]) % LANES
-        W = np.ascontiguousarray(np.pad(params["W1"], ((0, missing), (0, 0))).T)
+        missing = -len(params["W2"]) % (2 * LANES)
+        first = _missing(params["W1"].shape[1])
+        W = np.ascontiguousarray(np.pad(params["W1"], ((0, missing), (first, 0))).T)
         b, a = (np.pad(params.get(name, 0 * params["W2"]), (0, missing)) for name in ("b1", "W2"))
-        sums, table = _aligned(len(self.order)), _aligned(GROUPS << BITS)
+        sums, tables = _aligned(len(self.order)), _aligned(2 * (GROUPS << BITS))
         sums[:] = 0
-        _add_by_lane(self.starts, self.heads, self.places, W, b, a, low, table, sums)
+        _add_by_lane(self.starts, self.heads, self.places, W, b, a, low, tables, sums)
         f = np.empty(len(self.order))
-        f[self.order] = sums.sum(axis=1)
+        _add_lanes(sums, self.order, f)
         return f + params.get("b_out", 0.0)
+
+
+def _missing(d: int) -> int:
+    """How many inputs of weight 0 come before those of few, for every group to have its own."""
+    return max(0, GROUPS * BITS + 1 - d)
 
 
 def _aligned(rows: int) -> np.ndarray:
@@ -65,25 +75,40 @@ def _aligned(rows: int) -> np.ndarray:
 
 
 @kernel
-def _add_by_lane(starts, heads, places, W, b, a, low, table, sums):
+def _add_by_lane(starts, heads, places, W, b, a, low, tables, sums):
     """Adds to sums (n, LANES) those over the neurons of each lane. W is (d, neurons), as many as a
-    multiple of LANES."""
+    multiple of 2 LANES."""
     neurons, head = len(a), heads.shape[1]
     below = spread(low)
-    for first in range(0, neurons, LANES):
+    for first in range(0, neurons, 2 * LANES):
+        second = first + LANES
         for group in range(GROUPS):
-            row = (head + group * BITS) * neurons
-            _tabulate(W, row + first, neurons, table, (group << BITS) * LANES)
-        out = load(a, first)
+            row, at = (head + group * BITS) * neurons, (group << BITS) * LANES
+            _tabulate(W, row + first, neurons, tables, at)
+            _tabulate(W, row + second, neurons, tables, TABLE + at)
+        out_1, out_2 = load(a, first), load(a, second)
         for run in range(len(starts) - 1):
-            shared = load(b, first)
+            shared_1, shared_2 = load(b, first), load(b, second)
             for k in range(head):
-                shared = fma(spread(heads[run, k]), load(W, k * neurons + first), shared)
+                sign = spread(heads[run, k])
+                shared_1 = fma(sign, load(W, k * neurons + first), shared_1)
+                shared_2 = fma(sign, load(W, k * neurons + second), shared_2)
             for i in range(starts[run], starts[run + 1]):
-                h = shared + load(table, places[i, 0])
-                h = h + (load(table, places[i, 1]) + load(table, places[i, 2]))
+                h_1, h_2 = shared_1, shared_2
+                for group in range(GROUPS):
+                    place = places[i, group]
+                    h_1 = h_1 + load(tables, place)
+                    h_2 = h_2 + load(tables, TABLE + place)
                 at = i * LANES
-                store(sums, at, fma(out, positive(h, h, below * h), load(sums, at)))
+                more = fma(out_2, positive(h_2, h_2, below * h_2), load(sums, at))
+                store(sums, at, fma(out_1, positive(h_1, h_1, below * h_1), more))
+
+
+@kernel
+def _add_lanes(sums, order, f):
+    """f at the points as they came in."""
+    for i in range(len(order)):
+        f[order[i]] = total(load(sums, i * LANES))
 
 
 @inlined

@@ -1,0 +1,44 @@
+"""The phase diagrams of question 2: their cells are those of the results."""
+
+import numpy as np
+import pytest
+
+from flattest.lab.summary import Spread, Summary, read_summaries
+from flattest.studies.question2.decides import Scales
+from flattest.studies.question2.picture import NAMES, RESULTS, axes, cells, draw
+from flattest.studies.question2.ways import Diagram
+
+SUMMARIES = read_summaries(RESULTS)
+
+
+def summary(panel, columns):
+    return Summary(
+        *(f"question2/{panel}", "", "", "", "full", 3, {}, 1.0, "", "", 3),
+        columns=columns,
+        verdicts=(),
+    )
+
+
+def test_a_cell_is_its_median_and_none_where_a_seed_diverged():
+    found = summary(
+        "scales",
+        {"η = 0.003, scale = 0.1": Spread(0.2, 0.1, 0.3), "η = 0.003, scale = 3": None},
+    )
+    assert axes(found) == ("η", "scale")
+    assert cells(found)[0.003, 0.1] == 0.2
+    assert np.isnan(cells(found)[0.003, 3.0])
+    drawn = draw([found])
+    assert {text.get_text() for text in drawn.axes[0].texts} == {"0.20", "×"}
+
+
+def test_the_diagrams_name_their_cells_as_the_picture_reads_them():
+    grid = [f"d = {d}, n = {n}" for d in Diagram(way="sam").dimensions for n in (24, 72)]
+    rates = [f"η = {rate:g}, scale = {scale:g}" for rate in Scales().rates for scale in (0.1, 3)]
+    for names in (grid, rates):
+        assert len(cells(summary("x", dict.fromkeys(names)))) == len(names)
+
+
+@pytest.mark.slow
+def test_the_picture_has_a_panel_for_each_committed_diagram():
+    committed = {s.experiment.partition("/")[2] for s in SUMMARIES}
+    assert len(draw(SUMMARIES).axes) == len(committed & set(NAMES))

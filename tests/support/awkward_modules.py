@@ -1,0 +1,248 @@
+"""Modules as people write them, that are awkward to measure, with data for the squared loss: what
+is measured, and what is refused with the words that must be in the sentence."""
+
+import numpy as np
+import torch
+from einops.layers.torch import Rearrange, Reduce
+from torch import nn
+from torch.nn.utils import parametrizations, prune
+from torch.utils.checkpoint import checkpoint
+
+F, Linear = nn.functional, nn.Linear
+
+
+class Made(nn.Module):
+    """Parts, and a function of them and of the inputs."""
+
+    def __init__(self, run, **parts):
+        super().__init__()
+        self.run = run
+        for name, part in parts.items():
+            setattr(self, name, part)
+
+    def forward(self, x):
+        return self.run(self, x)
+
+
+class Stateful(nn.Module):
+    """A buffer that every run changes; the outputs depend on it if `used`."""
+
+    def __init__(self, used):
+        super().__init__()
+        self.a, self.b, self.used = Linear(4, 6), Linear(6, 1), used
+        self.register_buffer("runs", torch.zeros(()))
+
+    def forward(self, x):
+        self.runs += 1
+        return self.b(self.a(x).relu()) * (1 + self.used * self.runs)
+
+
+def two(run=None, width=6, **others):
+    run = run or (lambda m, x: m.b(m.a(x).relu()))
+    return Made(run, a=Linear(4, 6), b=Linear(width, 1), **others)
+
+
+def vectors(module):
+    return module, torch.randn(10, 4), torch.randn(10, 1)
+
+
+def words(**settings):
+    module = Made(lambda m, x: m.b(m.e(x).mean(1).relu()), b=Linear(4, 1))
+    module.e = nn.Embedding(7, 4, **settings)
+    return module, torch.randint(1, 7, (10, 3)), torch.randn(10, 1)
+
+
+def in_place(m, x):
+    h = m.a(x).clone()
+    h.mul_(2)
+    h[:, :2] = h[:, :2].relu()
+    return m.b(h.relu_())
+
+
+def views(m, x):
+    h = m.a(x).t().contiguous().t().view(-1, 2, 3).transpose(1, 2)
+    return m.b(h.reshape(len(x), -1).relu())
+
+
+def experts(m, x):
+    gate, chosen = m.g(x).softmax(1).topk(1, dim=1)
+    each = torch.stack([m.a(x)[:, :1], m.a(x)[:, 1:2], m.b(m.a(x))], 1)
+    return each.gather(1, chosen[..., None]).squeeze(1) * gate
+
+
+def gradient_inside(m, x):
+    x = x.detach().requires_grad_(True)
+    with torch.enable_grad():
+        (g,) = torch.autograd.grad(m.a(x).tanh().sum(), x, create_graph=True)
+    return m.b(g)
+
+
+def autocast(m, x):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return m.b(m.a(x).relu())
+
+
+def looped(m, x):
+    h = m.a(x)
+    for _ in range(3):
+        h = h + m.c(h).relu()
+    return m.b(h)
+
+
+def image():
+    module = nn.Sequential(nn.Conv2d(2, 3, 3), nn.ReLU(), nn.Flatten(), Linear(12, 1))
+    x = torch.randn(8, 2, 4, 4).to(memory_format=torch.channels_last)
+    return module.to(memory_format=torch.channels_last), x, torch.randn(8, 1)
+
+
+def complex_matrix():
+    w = nn.Parameter(torch.randn(4, 3, dtype=torch.complex64))
+    return Made(lambda m, x: (x.to(m.w.dtype) @ m.w).abs().sum(1, keepdim=True), w=w)
+
+
+def pruned():
+    module = nn.Sequential(Linear(4, 6), nn.ReLU(), Linear(6, 1))
+    prune.l1_unstructured(module[0], "weight", amount=0.5)
+    return module
+
+
+MEASURED = {
+    "in place": lambda: vectors(two(in_place)),
+    "views": lambda: vectors(two(views)),
+    "as_strided": lambda: vectors(
+        two(lambda m, x: m.b(m.a(x).relu().as_strided((len(x), 3), (6, 2))), 3)
+    ),
+    "checkpointing": lambda: vectors(
+        two(lambda m, x: m.b(checkpoint(lambda z: m.a(z).relu(), x, use_reentrant=False)))
+    ),
+    "a buffer that counts": lambda: vectors(Stateful(0.0)),
+    "Fourier transform": lambda: vectors(
+        two(lambda m, x: m.b(torch.fft.fft(m.a(x)).abs().square()))
+    ),
+    "sparse gradients": lambda: words(sparse=True),
+    "spectral norm": lambda: vectors(
+        Made(
+            lambda m, x: m.b(m.a(x).relu()),
+            a=parametrizations.spectral_norm(Linear(4, 6)),
+            b=Linear(6, 1),
+        ).eval()
+    ),
+    "tied by transposition": lambda: (
+        Made(lambda m, x: (x @ m.w).relu() @ m.w.t(), w=nn.Parameter(torch.randn(4, 6))),
+        torch.randn(10, 4),
+        torch.randn(10, 4),
+    ),
+    "used in a loop": lambda: vectors(two(looped, c=Linear(6, 6))),
+    "a branch at 0": lambda: vectors(
+        two(lambda m, x: m.b(torch.where(m.a(x) > 0, m.a(x).clamp(min=1e-3).log(), m.a(x))))
+    ),
+    "autocast": lambda: vectors(two(autocast)),
+    "noise of its own seed": lambda: vectors(
+        two(
+            lambda m, x: m.b(
+                m.a(x).relu() + torch.randn(6, generator=torch.Generator().manual_seed(0))
+            )
+        )
+    ),
+    "topk": lambda: vectors(two(lambda m, x: m.b(m.a(x).topk(3, dim=1).values), 3)),
+    "sort": lambda: vectors(two(lambda m, x: m.b(m.a(x).sort(dim=1).values))),
+    "cumsum": lambda: vectors(two(lambda m, x: m.b(m.a(x).cumsum(1).relu()))),
+    "gates": lambda: vectors(two(lambda m, x: m.b(m.a(x) * m.c(x).sigmoid()), c=Linear(4, 6))),
+    "mixture of experts": lambda: vectors(two(experts, g=Linear(4, 3))),
+    "einsum": lambda: vectors(
+        Made(
+            lambda m, x: torch.einsum("nd,dh,ho->no", x, m.w, m.v),
+            w=nn.Parameter(torch.randn(4, 3)),
+            v=nn.Parameter(torch.randn(3, 1)),
+        )
+    ),
+    "bilinear": lambda: vectors(Made(lambda m, x: m.b(x, x), b=nn.Bilinear(4, 4, 1))),
+    "normalized": lambda: vectors(two(lambda m, x: m.b(F.normalize(m.a(x).relu(), dim=1)))),
+    "a gradient inside": lambda: vectors(two(gradient_inside, 4)),
+    "vmap inside": lambda: vectors(two(lambda m, x: torch.vmap(lambda z: m.b(m.a(z).relu()))(x))),
+    "einops": lambda: vectors(
+        nn.Sequential(
+            *(Linear(4, 6), nn.ReLU(), Rearrange("b (h d) -> b d h", h=2)),
+            *(Reduce("b d h -> b d", "max"), Linear(3, 1)),
+        )
+    ),
+    "rows that are not contiguous": lambda: (
+        two(),
+        torch.randn(4, 20)[:, ::2].t(),
+        torch.randn(10, 2)[:, :1],
+    ),
+    "channels last": image,
+}
+REFUSED = {
+    "outputs that drift": (lambda: vectors(Stateful(1.0)), "other outputs each time"),
+    "noise": (
+        lambda: vectors(two(lambda m, x: m.b(m.a(x).relu() + torch.randn(6)))),
+        "other outputs each time",
+    ),
+    "F.dropout": (
+        lambda: vectors(two(lambda m, x: m.b(F.dropout(m.a(x), 0.5)))),
+        "other outputs each time",
+    ),
+    "spectral norm in training": (
+        lambda: vectors(
+            Made(
+                lambda m, x: m.a(x).sum(1, keepdim=True),
+                a=parametrizations.spectral_norm(Linear(4, 6), n_power_iterations=1),
+            )
+        ),
+        "other outputs each time",
+    ),
+    "max_norm": (lambda: words(max_norm=0.5), "changes its parameters as it runs"),
+    "complex parameters": (lambda: vectors(complex_matrix()), "is complex"),
+    "unused parameters": (lambda: vectors(two(c=Linear(3, 3))), "do not depend on c.weight"),
+    "a root in a dead branch": (
+        lambda: vectors(
+            two(lambda m, x: m.b(torch.where(m.a(x) > 0, m.a(x).sqrt(), torch.zeros(6))))
+        ),
+        "second derivatives",
+    ),
+    "straight through": (
+        lambda: vectors(two(lambda m, x: m.b(m.a(x) + (m.a(x).round() - m.a(x)).detach()))),
+        "second derivatives",
+    ),
+    ".data": (
+        lambda: vectors(two(lambda m, x: m.b(m.a(x).relu() * m.a.weight.data.mean()))),
+        "second derivatives",
+    ),
+    "item()": (
+        lambda: vectors(two(lambda m, x: m.b(m.a(x).relu() * m.a.weight.mean().item()))),
+        "second derivatives",
+    ),
+    "NumPy over the batch": (
+        lambda: vectors(two(lambda m, x: m.b(m.a(x) * float(np.asarray(m.a(x).detach()).mean())))),
+        "depends on the rest of its batch",
+    ),
+    "pruned": (lambda: vectors(pruned()), "has hooks"),
+}
+
+
+def differences(module, x, y) -> np.ndarray:
+    """∇²L of the mean of squares from central differences of the gradient, in float64."""
+    module, y = module.double(), y.double()
+    x = x.double() if x.is_floating_point() else x
+    given = list(module.parameters())
+    for p in given:
+        p.data = p.data.contiguous()
+
+    def gradient():
+        value = (module(x) - y).square().sum(1).mean()
+        found = torch.autograd.grad(value, given)
+        return torch.cat([(g.to_dense() if g.is_sparse else g).reshape(-1) for g in found])
+
+    rows = []
+    for p in given:
+        for i in range(p.numel()):
+            before = p.data.view(-1)[i].item()
+            ends = []
+            for step in (1e-6, -1e-6):
+                p.data.view(-1)[i] = before + step
+                ends.append(gradient())
+            p.data.view(-1)[i] = before
+            rows.append((ends[0] - ends[1]) / 2e-6)
+    H = torch.stack(rows).numpy()
+    return (H + H.T) / 2
