@@ -84,13 +84,13 @@ def test_a_bound_too_small_is_noticed(monkeypatch):
     """The bound rests on what is proven of every node: one too small proves too much."""
     rows = normal(3, 8)
     exact = solve(patterns(rows)).value
-    real = pricing.look
+    real = pricing._look
 
-    def smaller(*node):
-        bound, row, inner = real(*node)
+    def smaller(*nodes):
+        bound, row, inner = real(*nodes)
         return 0.9 * bound, row, inner
 
-    monkeypatch.setattr(pricing, "look", smaller)
+    monkeypatch.setattr(pricing, "_look", smaller)
     dual = 1.05 * solve(patterns(rows)).dual
     wrong = pricing.prove(rows, dual, 1.0, 10_000, pricing.reach(rows))
     assert float(dual @ rows.t) / max(1.0, wrong.largest) > exact * (1 + 1e-3)
