@@ -6,8 +6,8 @@ there, and names the commit that made its runs. Rows of fewer seeds than the com
 refused.
 
 In a page a comment stands over each table: `<!-- results: ways-* scales -->` names experiments,
-whose rows follow in the order of results.json; `<!-- main table -->` has that table of `TABLES`
-under it.
+whose rows follow in the order of results.json, folded away: all numbers, for who looks for one;
+`<!-- main table -->` has that table of `TABLES` under it, in the open.
 """
 
 import json
@@ -31,8 +31,16 @@ TABLES = {
     "thresholds": thresholds,
 }
 MARK = re.compile(
-    rf"(<!-- (results: (?P<names>.+)|(?P<table>{'|'.join(TABLES)})) -->\n)(\n|\|.*\n|Not run\.\n)*"
+    rf"(<!-- (results: (?P<names>.+)|(?P<table>{'|'.join(TABLES)})) -->\n)"
+    r"(\n|\|.*\n|Not run\.\n|<details(?s:.*?)</details>\n)*"
 )
+# GitHub and the site (by md_in_html) both read Markdown in it.
+FOLDED = """<details markdown="1">
+<summary>All numbers of {names}: {count}</summary>
+
+{table}
+</details>
+"""
 
 
 def page(study: str) -> Path:
@@ -47,9 +55,17 @@ def with_tables(text: str, summaries: Sequence[Summary]) -> str:
             return f"{found[1]}\n{TABLES[found['table']](summaries)}\n\n"
         names = found["names"].split()
         rows = [s for s in summaries if any(fnmatch(_panel(s), name) for name in names)]
-        return f"{found[1]}\n{markdown(rows) if rows else 'Not run.'}\n"
+        return f"{found[1]}\n{_folded(names, rows)}\n"
 
     return MARK.sub(table, text)
+
+
+def _folded(names: Sequence[str], rows: Sequence[Summary]) -> str:
+    if not rows:
+        return "Not run.\n"
+    count = f"{len(rows)} experiment{'' if len(rows) == 1 else 's'}"
+    listed = ", ".join(name.replace("*", "…") for name in names)
+    return FOLDED.format(names=listed, count=count, table=markdown(rows))
 
 
 def _panel(summary: Summary) -> str:

@@ -1,10 +1,13 @@
 """Figures on disk."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from flattest.errors import FlattestError
+from flattest.lab.summary import Spread
 
 # What is left out so that the same figure gives the same bytes: the time of day.
 FORMATS: dict[str, dict[str, None]] = {
@@ -24,3 +27,20 @@ def save(drawn: Figure, folder: Path, name: str) -> list[Path]:
     except OSError as error:
         raise FlattestError(f"Cannot write figures to {folder}: {error.strerror}.") from error
     return list(paths)
+
+
+def ranges(ax: Axes, rows: Mapping[float, Spread], colour: str, label: str = "") -> None:
+    """A dot at the median over seeds and a bar over their range, at the given heights."""
+    found = list(rows.values())
+    medians = [spread.median for spread in found]
+    below = [spread.median - spread.low for spread in found]
+    above = [spread.high - spread.median for spread in found]
+    style = {"fmt": "o", "ms": 4, "lw": 1.2, "capsize": 2, "color": colour, "label": label or None}
+    ax.errorbar(medians, list(rows), xerr=[below, above], **style)
+
+
+def named_rows(ax: Axes, names: Mapping[float, str]) -> None:
+    """Names in the place of heights, the first on top."""
+    ax.set_yticks(list(names), list(names.values()))
+    ax.set_ylim(max(names) + 0.6, min(names) - 0.6)
+    ax.grid(axis="x", lw=0.4)
