@@ -1,4 +1,5 @@
-"""Writes the tables of committed results into the pages of the studies: `python docs/tables.py`.
+"""Writes the tables of committed results into the pages of the studies, and draws their pictures:
+`python docs/tables.py`.
 
 With a file of new summaries of one study, as `flattest summary 'question2/*' --full --json` prints
 them, its rows go into that study's results.json first: each takes the place of the experiment's row
@@ -10,6 +11,7 @@ whose rows follow in the order of results.json, folded away: all numbers, for wh
 `<!-- main table -->` has that table of `TABLES` under it, in the open.
 """
 
+import importlib
 import json
 import re
 import sys
@@ -20,7 +22,8 @@ from pathlib import Path
 from flattest.experiments.registry import experiments, papers
 from flattest.lab.summary import Summary, markdown, read_summaries
 from flattest.ledger.figures import RESULTS
-from flattest.studies.question1.tables import outcomes, phases, thresholds
+from flattest.report.figure import save_all
+from flattest.studies.question1.tables import boundary, outcomes, phases, thresholds
 from flattest.studies.question2.table import main_table
 
 STUDIES = ("question1", "question2")
@@ -29,6 +32,7 @@ TABLES = {
     "outcomes": outcomes,
     "phases": phases,
     "thresholds": thresholds,
+    "boundary": boundary,
 }
 MARK = re.compile(
     rf"(<!-- (results: (?P<names>.+)|(?P<table>{'|'.join(TABLES)})) -->\n)"
@@ -97,3 +101,5 @@ if __name__ == "__main__":
     for study in STUDIES:
         summaries, path = read_summaries(papers()[study].folder / RESULTS), page(study)
         path.write_text(with_tables(path.read_text(encoding="utf-8"), summaries), encoding="utf-8")
+        pictures = importlib.import_module(f"flattest.studies.{study}.picture").PICTURES
+        save_all(pictures, summaries, path.parent / "figures" / study)

@@ -14,7 +14,7 @@ import numpy as np
 from flattest.evidence import seeds_in_words
 from flattest.lab.summary import Summary, read_summaries
 from flattest.palette import BLUE, GREEN, INK, ORANGE, PURPLE, RED, SKY
-from flattest.report.figure import named_rows, ranges, save
+from flattest.report.figure import named_rows, ranges, save_all
 from flattest.studies.question1.diagram import DIMENSIONS, sizes
 from flattest.studies.question1.faces import OUTCOMES
 from flattest.studies.question1.tables import counts, decided
@@ -22,6 +22,13 @@ from flattest.studies.question1.tables import counts, decided
 RESULTS = Path(__file__).parent / "results.json"
 COLOURS = dict(zip(OUTCOMES, (GREEN, RED, SKY, "#CCCCCC"), strict=True))
 GREY = "#888888"
+ALGORITHMS = {
+    "gd": "gradient descent",
+    "sgd": "SGD",
+    "adam": "Adam",
+    "sam": "1-SAM",
+    "label-noise-sgd": "label-noise SGD",
+}
 KINDS = (
     ("kinks-d{d}", "dead, n = {n}", "a half-space is free", INK, "--"),
     ("kinks-d{d}", "approached, n = {n}", r"$4\sqrt{d}$ is approached", BLUE, "-"),
@@ -94,6 +101,7 @@ def widths(summaries: Sequence[Summary]):
         ax.plot(list(found), [s.median for s in found.values()], "o-", color=colour, label=label)
         low, high = ([getattr(s, end) for s in found.values()] for end in ("low", "high"))
         ax.fill_between(list(found), low, high, color=colour, alpha=0.2, lw=0)
+    ax.set_xticks(range(4, 25, 4))
     ax.set(xlabel="width", ylabel="error on unseen vertices", ylim=(-0.03, 1.03))
     ax.legend(frameon=False, fontsize=8, title="median, range shaded", title_fontsize=8)
     return drawn
@@ -113,8 +121,7 @@ def digits(summaries: Sequence[Summary]):
     trace.axvline(1, color=INK, lw=0.8, ls="--")
     trace.set(xlabel=r"trace at the end, over the least, $4\sqrt{2}$")
     error.set(xlabel="test error at the end", xlim=(-0.005, 0.1))
-    names = (name.replace("sam", "1-SAM").replace("-sgd", " SGD") for name in shown)
-    named_rows(trace, dict(enumerate(names)))
+    named_rows(trace, dict(enumerate(ALGORITHMS.get(name, name) for name in shown)))
     error.grid(axis="x", lw=0.4)
     drawn.suptitle(f"median and range over {seeds_in_words(seeds)}", size=8)
     return drawn
@@ -124,5 +131,4 @@ PICTURES = {"outcomes": outcomes, "phase": phase, "widths": widths, "digits": di
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "out/figures/question1")
-    for name, picture in PICTURES.items():
-        print(*save(picture(read_summaries(RESULTS)), folder, name), sep="\n")
+    print(*save_all(PICTURES, read_summaries(RESULTS), folder), sep="\n")

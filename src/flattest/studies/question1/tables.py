@@ -9,7 +9,7 @@ import numpy as np
 from flattest.errors import FlattestError
 from flattest.experiments.expectations import MeanAtLeast
 from flattest.lab.summary import Summary
-from flattest.studies.question1.diagram import DIMENSIONS, sizes
+from flattest.studies.question1.diagram import DIMENSIONS, SHARES, sizes
 from flattest.studies.question1.faces import OUTCOMES
 
 LOCATIONS, SLOPES = np.linspace(1.0, 6.0, 251), np.geomspace(1.0, 40.0, 20)
@@ -88,6 +88,21 @@ def phases(summaries: Sequence[Summary]) -> str:
             shares = [summary.column(name).mean or 0.0 for name in (*OUTCOMES, "others")]
             cells = [f"{share * summary.seeds:g}" for share in shares]
             lines.append(f"| {d} | {n} | {summary.seeds} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def boundary(summaries: Sequence[Summary]) -> str:
+    """1-SAM's median test error, a row per d, a column per n/d; – where a run diverged."""
+    lines = [
+        f"| d | {' | '.join(f'n = {share:g} d' for share in SHARES)} | draws |",
+        f"| {' | '.join(['---'] * (2 + len(SHARES)))} |",
+    ]
+    for summary in summaries:
+        if summary.experiment.startswith("question1/sam-d"):
+            d = int(summary.experiment.removeprefix("question1/sam-d"))
+            found = [summary.columns[f"n = {n}"] for n in sizes(d)]
+            cells = ["–" if spread is None else f"{spread.median:.3g}" for spread in found]
+            lines.append(f"| {d} | {' | '.join(cells)} | {summary.seeds} |")
     return "\n".join(lines)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from flattest.evidence import seeds_in_words
 from flattest.lab.summary import Summary, read_summaries
 from flattest.palette import BLUE, INK, RED
-from flattest.report.figure import named_rows, ranges, save
+from flattest.report.figure import named_rows, ranges, save_all
 from flattest.studies.question2.table import NAMES as WAYS
 from flattest.studies.question2.ways import NETWORKS, OTHERS
 
@@ -166,5 +166,4 @@ PICTURES = {"limits": limits, "ways": ways, "decides": decides, "diagrams": diag
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "out/figures/question2")
-    for name, picture in PICTURES.items():
-        print(*save(picture(read_summaries(RESULTS)), folder, name), sep="\n")
+    print(*save_all(PICTURES, read_summaries(RESULTS), folder), sep="\n")

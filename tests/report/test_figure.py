@@ -1,0 +1,28 @@
+"""Figures on disk."""
+
+from matplotlib.figure import Figure
+
+from flattest.lab.summary import Spread
+from flattest.report.figure import named_rows, ranges, save
+
+
+def drawn(median):
+    figure = Figure(figsize=(2, 1))
+    ax = figure.subplots()
+    ranges(ax, {0: Spread(median, 0.25, 0.75), 1: Spread(0.2, 0.2, 0.2)}, "k", "test error")
+    named_rows(ax, {0: "first", 1: "second"})
+    return figure
+
+
+def test_the_same_figure_gives_the_same_bytes(tmp_path):
+    found = [[p.read_bytes() for p in save(drawn(0.5), tmp_path / name, "a")] for name in "ab"]
+    assert found[0] == found[1]
+    assert found[0] != [p.read_bytes() for p in save(drawn(0.625), tmp_path / "c", "a")]
+
+
+def test_a_range_goes_from_the_least_to_the_largest_and_the_first_row_is_on_top():
+    (ax,) = drawn(0.5).axes
+    (bar, _) = ax.collections[0].get_segments()
+    assert [tuple(point) for point in bar] == [(0.25, 0), (0.75, 0)]
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["first", "second"]
+    assert ax.yaxis_inverted()
