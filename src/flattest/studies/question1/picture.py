@@ -61,9 +61,9 @@ def phase(summaries: Sequence[Summary]):
     """Shares of draws against n/d, a panel per d, with 1-SAM's test error and n = d log d."""
     from matplotlib.figure import Figure
 
-    drawn = Figure(figsize=(11, 3.4), layout="constrained")
-    panels = np.atleast_1d(drawn.subplots(1, len(DIMENSIONS), sharey=True))
-    for ax, d in zip(panels, DIMENSIONS, strict=True):
+    drawn = Figure(figsize=(7.5, 5.6), layout="constrained")
+    panels = drawn.subplots(2, 2, sharex=True, sharey=True)
+    for ax, d in zip(panels.ravel(), DIMENSIONS, strict=True):
         for name, column, label, colour, style in KINDS:
             found = counts(summaries, name, d, column)
             if found:
@@ -76,10 +76,11 @@ def phase(summaries: Sequence[Summary]):
             at = [n / d for n in sizes(d)]
             ax.plot(at, errors, color=GREY, marker="s", ms=3, label=label)
         ax.axvline(np.log(d), color=INK, lw=0.6, label=r"$n = d\,\log d$")
-        ax.set(title=f"$d = {d}$", xlabel="$n/d$", ylim=(-0.05, 1.05))
-    panels[0].set_ylabel("share of the draws")
-    lines, labels = panels[0].get_legend_handles_labels()
-    drawn.legend(lines, labels, loc="outside lower center", ncols=4, frameon=False, fontsize=8)
+        ax.set(title=f"$d = {d}$", ylim=(-0.05, 1.05))
+    drawn.supxlabel("$n/d$", size=10)
+    drawn.supylabel("share of the draws", size=10)
+    lines, labels = panels[0, 0].get_legend_handles_labels()
+    drawn.legend(lines, labels, loc="outside upper center", ncols=3, frameon=False, fontsize=8)
     return drawn
 
 
