@@ -99,6 +99,19 @@ def test_scripts_of_the_gallery_open_with_a_title_and_words():
         assert words
 
 
+def test_the_ledger_of_the_site_has_three_columns_and_all_that_the_document_says():
+    document = (DOCS / "claims.md").read_text(encoding="utf-8")
+    shown = runpy.run_path(str(DOCS / "site" / "claims.py"))["ledger_page"](document)
+    wide, narrow = (
+        [re.split(r"(?<!\\)\|", line)[1:-1] for line in text.splitlines() if line.startswith("| `")]
+        for text in (document, shown)
+    )
+    assert len(wide) > 200
+    for nine, three in zip(wide, narrow, strict=True):
+        assert (len(nine), len(three)) == (9, 3)
+        assert all(cell.strip() in "|".join(three) for cell in nine if cell.strip() != "0")
+
+
 def test_the_navigation_names_every_document():
     """What mkdocs.yml does not name, nobody finds."""
     named = set(re.findall(r": ([\w./-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE))

@@ -47,8 +47,16 @@ def ranges(ax: Axes, rows: Mapping[float, Spread], colour: str, label: str = "")
     medians = [spread.median for spread in found]
     below = [spread.median - spread.low for spread in found]
     above = [spread.high - spread.median for spread in found]
-    style = {"fmt": "o", "ms": 4, "lw": 1.2, "capsize": 2, "color": colour, "label": label or None}
-    ax.errorbar(medians, list(rows), xerr=[below, above], **style)
+    ax.errorbar(
+        *(medians, list(rows)),
+        xerr=[below, above],
+        fmt="o",
+        ms=4,
+        lw=1.2,
+        capsize=2,
+        color=colour,
+        label=label or None,
+    )
 
 
 def named_rows(ax: Axes, names: Mapping[float, str]) -> None:

@@ -33,7 +33,7 @@ NAMES = {
     "scales": "1-SAM, bias",
 }
 LIMITS = ("1-SAM", "1-SAM kept", "label noise")
-TITLES = {"no-bias": "no bias", "sim-bn": "Sim-BN", "sim-ln": "Sim-LN", "three-layers": "three layers"}
+TITLES = {"sim-bn": "Sim-BN", "sim-ln": "Sim-LN"}
 CHANGES = {
     "kept": "pattern kept",
     "replacement": "drawn with replacement",
@@ -86,7 +86,11 @@ def ways(summaries: Sequence[Summary]):
             text = seeds_in_words(run[i].seeds) if i in run else "not run"
             ax.text(0.49, i, text, ha="right", va="center", size=6, color=INK)
         named_rows(ax, dict(enumerate(WAYS.values())))
-        ax.set(title=TITLES.get(network, network), xlim=(-0.02, 0.5), xlabel="test error")
+        ax.set(
+            title=TITLES.get(network, network.replace("-", " ")),
+            xlim=(-0.02, 0.5),
+            xlabel="test error",
+        )
         ax.title.set_size(9)
     return drawn
 
