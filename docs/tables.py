@@ -22,11 +22,13 @@ from pathlib import Path
 from flattest.experiments.registry import experiments, papers
 from flattest.lab.summary import Summary, markdown, read_summaries
 from flattest.ledger.figures import RESULTS
+from flattest.report.ends import ends
 from flattest.report.figure import save_all
 from flattest.studies.question1.tables import boundary, outcomes, phases, thresholds
 from flattest.studies.question2.table import main_table
 
 STUDIES = ("question1", "question2")
+FIGURES = Path(__file__).with_name("figures")
 TABLES = {
     "main table": main_table,
     "outcomes": outcomes,
@@ -102,4 +104,6 @@ if __name__ == "__main__":
         summaries, path = read_summaries(papers()[study].folder / RESULTS), page(study)
         path.write_text(with_tables(path.read_text(encoding="utf-8"), summaries), encoding="utf-8")
         pictures = importlib.import_module(f"flattest.studies.{study}.picture").PICTURES
-        save_all(pictures, summaries, path.parent / "figures" / study)
+        save_all(pictures, summaries, FIGURES / study)
+    committed = read_summaries(papers()["wen2023"].folder / RESULTS)
+    save_all({"ends": ends}, committed, FIGURES / "wen2023")

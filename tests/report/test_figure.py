@@ -1,8 +1,10 @@
 """Figures on disk."""
 
 from matplotlib.figure import Figure
+from msgspec.structs import replace
 
-from flattest.lab.summary import Spread
+from flattest.lab.summary import Spread, Summary
+from flattest.report.ends import ends
 from flattest.report.figure import named_rows, ranges, save
 
 
@@ -26,3 +28,18 @@ def test_a_range_goes_from_the_least_to_the_largest_and_the_first_row_is_on_top(
     assert [tuple(point) for point in bar] == [(0.25, 0), (0.75, 0)]
     assert [label.get_text() for label in ax.get_yticklabels()] == ["first", "second"]
     assert ax.yaxis_inverted()
+
+
+def test_where_runs_ended_is_drawn_over_the_bound_and_below_0_too():
+    columns = {
+        "sharpness": Spread(1.0, -0.5, 3.0),
+        "bound": Spread(2.0, 2.0, 2.0),
+        "test_error": Spread(0.25, 0.125, 0.5),
+    }
+    ended = Summary(
+        *("wen2023/fig5b", "", "", "", "full", 3, {}, 1.0, "", "", 3), columns=columns, verdicts=()
+    )
+    sharpness, error = ends([ended, replace(ended, columns={})]).axes
+    assert sharpness.collections[0].get_segments()[0][:, 0].tolist() == [-0.25, 1.5]
+    assert error.collections[0].get_segments()[0][:, 0].tolist() == [0.125, 0.5]
+    assert [text.get_text() for text in error.texts] == ["3 seeds"]
