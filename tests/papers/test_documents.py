@@ -171,8 +171,8 @@ def readme():
         column(f"question2/same-start-bias-{way}", "test_error") for way in ("sam", "flow-unseen")
     )
     yield (
-        f"ends with a test error of {sam.median:.2f} where the gradient flow of the sharpness, from "
-        f"the same networks to nearly the same sharpness, ends with {flow.median:.2f}"
+        f"ends with a test error of {sam.median:.2f} where the gradient flow of the sharpness, "
+        f"from the same networks to nearly the same sharpness, ends with {flow.median:.2f}"
     )
     # Only a network that refutes has a test error, and a column is there where every seed has one.
     assert FOUND["question1/d30-n54"].seeds == 10

@@ -1,11 +1,16 @@
 """Figures on disk."""
 
+import pytest
 from matplotlib.figure import Figure
 from msgspec.structs import replace
 
-from flattest.lab.summary import Spread, Summary
+from flattest.experiments.registry import papers
+from flattest.lab.summary import Spread, Summary, read_summaries
+from flattest.ledger.figures import RESULTS
 from flattest.report.ends import ends
 from flattest.report.figure import named_rows, ranges, save
+from support.pictures import differing
+from support.places import ROOT
 
 
 def drawn(median):
@@ -43,3 +48,11 @@ def test_where_runs_ended_is_drawn_over_the_bound_and_below_0_too():
     assert sharpness.collections[0].get_segments()[0][:, 0].tolist() == [-0.25, 1.5]
     assert error.collections[0].get_segments()[0][:, 0].tolist() == [0.125, 0.5]
     assert [text.get_text() for text in error.texts] == ["3 seeds"]
+
+
+@pytest.mark.slow
+def test_where_the_runs_of_wen2023_ended_is_drawn_from_the_committed_results(tmp_path):
+    committed = read_summaries(papers()["wen2023"].folder / RESULTS)
+    kept = ROOT / "docs" / "figures" / "wen2023" / "ends.png"
+    assert differing(ends(committed), kept, tmp_path) <= 0.01
+    assert differing(ends(committed[1:]), kept, tmp_path) > 0.01
