@@ -14,8 +14,13 @@ from flattest.problem.models import Model
 ENGINE_VERSION = 4
 # Earlier versions whose numbers are those of this one to the last bit: their runs stand.
 SAME_NUMBERS = (3, 2)
-# Not so for tasks with one of these in their JSON: m-SAM of single samples rounds otherwise since.
-OTHER_NUMBERS = (b'"micro_batch":1,', b'"m-sam"', b'"question2/limit"')
+# Not so for tasks with one of these in their JSON: since 4 m-SAM of single samples rounds otherwise,
+# and the flow with walls cuts its steps otherwise.
+OTHER_NUMBERS = (
+    *(b'"micro_batch":1,', b'"m-sam"', b'"question2/limit"'),
+    *(b'"walls"', b'"flow-walls"', b'"question2/walls"', b'"question2/elsewhere"'),
+    b'"question2/off-kinks"',
+)
 
 Halt = Literal["stopped", "diverged", "stalled"]
 HALTS: tuple[Halt | None, ...] = (None, "stopped", "diverged")  # by the engines' codes
