@@ -14,8 +14,8 @@ from flattest.problem.models import Model
 ENGINE_VERSION = 4
 # Earlier versions whose numbers are those of this one to the last bit: their runs stand.
 SAME_NUMBERS = (3, 2)
-# Not so for tasks with one of these in their JSON: since 4 m-SAM of single samples rounds otherwise,
-# and the flow with walls cuts its steps otherwise.
+# Not so for tasks with one of these in their JSON: since 4 m-SAM of single samples rounds
+# otherwise, and so does the flow with walls where an event cuts a step.
 OTHER_NUMBERS = (
     *(b'"micro_batch":1,', b'"m-sam"', b'"question2/limit"'),
     *(b'"walls"', b'"flow-walls"', b'"question2/walls"', b'"question2/elsewhere"'),
