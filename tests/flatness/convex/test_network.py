@@ -209,14 +209,18 @@ def test_too_many_patterns_nan_and_several_outputs_are_refused():
         ft.flattest_network(ft.MLP(3), ft.Dataset(X, [1, 2, 3]), excess=0)
 
 
-@pytest.mark.parametrize(("bias", "seed"), [(True, 17), (True, 31), (False, 7), (False, 28)])
-def test_inputs_whose_lengths_span_six_orders_are_solved_or_refused_in_a_sentence(bias, seed):
+def over_six_orders(seed):
+    """Inputs whose lengths span six orders of magnitude."""
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(6, 3)) / 10 ** rng.uniform(-3, 3, size=(6, 1))
-    data = ft.Dataset(x, rng.choice([-1.0, 1.0], size=6))
-    try:
-        found = ft.flattest_network(ft.MLP(1, bias=bias), data)
-    except ft.FlattestError as error:
-        assert "rescale" in str(error)
-    else:
-        assert found.gap <= 1e-6
+    return ft.Dataset(x, rng.choice([-1.0, 1.0], size=6))
+
+
+def test_a_program_in_which_no_unit_is_active_at_first_is_solved():
+    assert ft.flattest_network(ft.MLP(1, bias=True), over_six_orders(17)).gap <= 1e-8
+
+
+@pytest.mark.parametrize(("bias", "seed"), [(True, 31), (True, 42), (False, 7), (False, 28)])
+def test_what_float64_cannot_solve_is_refused_in_a_sentence(bias, seed):
+    with pytest.raises(ft.FlattestError, match="rescale the inputs"):
+        ft.flattest_network(ft.MLP(1, bias=bias), over_six_orders(seed))
