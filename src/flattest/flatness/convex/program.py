@@ -73,7 +73,7 @@ def solve(of: Patterns) -> Solution:
         if not new:
             break
         chosen += sorted(new)
-    if best is None or not best.gap < 1:
+    if best is None or not (np.isfinite(best.value) and best.bound > 0):
         raise FlattestError("The cone program was not solved; rescale the inputs or the labels.")
     return best
 
