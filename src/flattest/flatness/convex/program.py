@@ -54,7 +54,8 @@ class Solution(NamedTuple):
 
     @property
     def gap(self) -> float:
-        return self.value / self.bound - 1
+        """Infinite where nothing is proven."""
+        return self.value / self.bound - 1 if self.bound > 0 else np.inf
 
 
 def solve(of: Patterns) -> Solution:
@@ -73,7 +74,7 @@ def solve(of: Patterns) -> Solution:
         if not new:
             break
         chosen += sorted(new)
-    if best is None or not (np.isfinite(best.value) and best.bound > 0):
+    if best is None or not np.isfinite(best.gap):
         raise FlattestError("The cone program was not solved; rescale the inputs or the labels.")
     return best
 
