@@ -216,11 +216,13 @@ def over_six_orders(seed):
     return ft.Dataset(x, rng.choice([-1.0, 1.0], size=6))
 
 
-def test_a_program_in_which_no_unit_is_active_at_first_is_solved():
-    assert ft.flattest_network(ft.MLP(1, bias=True), over_six_orders(17)).gap <= 1e-8
+@pytest.mark.parametrize("seed", [17, 42])
+def test_a_first_try_that_has_no_active_unit_or_proves_nothing_is_not_the_last(seed):
+    found = ft.flattest_network(ft.MLP(1, bias=True), over_six_orders(seed))
+    assert abs(found.gap) <= 1e-8
 
 
-@pytest.mark.parametrize(("bias", "seed"), [(True, 31), (True, 42), (False, 7), (False, 28)])
+@pytest.mark.parametrize(("bias", "seed"), [(True, 31), (False, 7), (False, 28)])
 def test_what_float64_cannot_solve_is_refused_in_a_sentence(bias, seed):
     with pytest.raises(ft.FlattestError, match="rescale the inputs"):
         ft.flattest_network(ft.MLP(1, bias=bias), over_six_orders(seed))
