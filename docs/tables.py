@@ -1,4 +1,5 @@
-"""Writes the tables of committed results into the pages of the studies: `python docs/tables.py`.
+"""Writes the tables of committed results into the pages of the studies, and draws their pictures:
+`python docs/tables.py`.
 
 With a file of new summaries of one study, as `flattest summary 'question2/*' --full --json` prints
 them, its rows go into that study's results.json first: each takes the place of the experiment's row
@@ -6,10 +7,11 @@ there, and names the commit that made its runs. Rows of fewer seeds than the com
 refused.
 
 In a page a comment stands over each table: `<!-- results: ways-* scales -->` names experiments,
-whose rows follow in the order of results.json; `<!-- main table -->` has that table of `TABLES`
-under it.
+whose rows follow in the order of results.json, folded away: all numbers, for who looks for one;
+`<!-- main table -->` has that table of `TABLES` under it, in the open.
 """
 
+import importlib
 import json
 import re
 import sys
@@ -20,19 +22,31 @@ from pathlib import Path
 from flattest.experiments.registry import experiments, papers
 from flattest.lab.summary import Summary, markdown, read_summaries
 from flattest.ledger.figures import RESULTS
-from flattest.studies.question1.tables import outcomes, phases, thresholds
+from flattest.report.ends import ends
+from flattest.report.figure import save_all
+from flattest.studies.question1.tables import boundary, outcomes, phases, thresholds
 from flattest.studies.question2.table import main_table
 
 STUDIES = ("question1", "question2")
+FIGURES = Path(__file__).with_name("figures")
 TABLES = {
     "main table": main_table,
     "outcomes": outcomes,
     "phases": phases,
     "thresholds": thresholds,
+    "boundary": boundary,
 }
 MARK = re.compile(
-    rf"(<!-- (results: (?P<names>.+)|(?P<table>{'|'.join(TABLES)})) -->\n)(\n|\|.*\n|Not run\.\n)*"
+    rf"(<!-- (results: (?P<names>.+)|(?P<table>{'|'.join(TABLES)})) -->\n)"
+    r"(\n|\|.*\n|Not run\.\n|<details(?s:.*?)</details>\n)*"
 )
+# GitHub and the site (by md_in_html) both read Markdown in it.
+FOLDED = """<details markdown="1">
+<summary>All numbers of {names}: {count}</summary>
+
+{table}
+</details>
+"""
 
 
 def page(study: str) -> Path:
@@ -47,9 +61,17 @@ def with_tables(text: str, summaries: Sequence[Summary]) -> str:
             return f"{found[1]}\n{TABLES[found['table']](summaries)}\n\n"
         names = found["names"].split()
         rows = [s for s in summaries if any(fnmatch(_panel(s), name) for name in names)]
-        return f"{found[1]}\n{markdown(rows) if rows else 'Not run.'}\n"
+        return f"{found[1]}\n{_folded(names, rows)}\n"
 
     return MARK.sub(table, text)
+
+
+def _folded(names: Sequence[str], rows: Sequence[Summary]) -> str:
+    if not rows:
+        return "Not run.\n"
+    count = f"{len(rows)} experiment{'' if len(rows) == 1 else 's'}"
+    listed = ", ".join(name.replace("*", "…") for name in names)
+    return FOLDED.format(names=listed, count=count, table=markdown(rows))
 
 
 def _panel(summary: Summary) -> str:
@@ -81,3 +103,7 @@ if __name__ == "__main__":
     for study in STUDIES:
         summaries, path = read_summaries(papers()[study].folder / RESULTS), page(study)
         path.write_text(with_tables(path.read_text(encoding="utf-8"), summaries), encoding="utf-8")
+        pictures = importlib.import_module(f"flattest.studies.{study}.picture").PICTURES
+        save_all(pictures, summaries, FIGURES / study)
+    committed = read_summaries(papers()["wen2023"].folder / RESULTS)
+    save_all({"ends": ends}, committed, FIGURES / "wen2023")

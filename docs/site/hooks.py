@@ -15,6 +15,7 @@ ROOT = HERE.parents[1]
 sys.path.insert(0, str(HERE))
 from atlas import doorway_and_page  # noqa: E402
 from benchmarks import benchmarks_page  # noqa: E402
+from claims import ledger_page  # noqa: E402
 from gallery import gallery_page  # noqa: E402
 from names import index_page  # noqa: E402
 
@@ -44,6 +45,7 @@ def on_files(files, config):
 
 def on_page_markdown(markdown, page, config, files):
     here = posixpath.dirname(page.file.src_uri)
+    markdown = ledger_page(markdown) if page.file.src_uri == "claims.md" else markdown
     return LINK.sub(lambda found: _inside(found, here), markdown)
 
 

@@ -1,5 +1,6 @@
 """What the runs came to."""
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -53,7 +54,7 @@ def test_experiments_without_runs_are_left_out(tmp_path):
 
 
 def test_a_task_with_columns_of_its_own_gets_a_table_of_its_own(tmp_path):
-    """The first has a row for each experiment, the second one experiment, read downwards."""
+    """Few experiments stand side by side, read downwards."""
     store = store_with(tmp_path, [0.0])
     finish(store, experiment("wen2023/fig4a"), {"test_error": np.zeros(20)})
     scaling = experiment("vardhan2026/scaling-relu")
@@ -62,13 +63,30 @@ def test_a_task_with_columns_of_its_own_gets_a_table_of_its_own(tmp_path):
     finish(store, scaling, series | {"bad_excess_loss": np.nan * n})
     chosen = [experiment("wen2023/fig1a"), experiment("wen2023/fig4a"), scaling]
     training, own = markdown(summarize(chosen, "quick", store)).split("\n\n")
-    head, rule, *rows = training.splitlines()
-    assert "| test error |" in head
-    assert [row.split(" | ")[0] for row in rows] == ["| fig1a", "| fig4a"]
-    assert {line.count("|") for line in (head, rule, *rows)} == {10}
+    assert training.startswith("| panel | fig1a | fig4a |\n| --- | --- | --- |\n| statement | ")
+    assert "\n| test error | 0.01316 | 0 |\n" in training
     assert own.splitlines()[:2] == ["| panel | scaling-relu |", "| --- | --- |"]
     assert "| largest n | 100 |\n| good, expected | 0 |\n| good | 1 |" in own
     assert "| excess loss, good | -1 |\n| excess loss, bad | – |" in own
+
+
+def test_many_experiments_have_a_row_each(tmp_path):
+    store = store_with(tmp_path, [0.0])
+    names = ("wen2023/fig1b", "wen2023/fig4a", "wen2023/fig4b")
+    for name in names:
+        finish(store, experiment(name), {"test_error": np.zeros(20)})
+    chosen = [experiment(name) for name in ("wen2023/fig1a", *names)]
+    head, rule, *rows = markdown(summarize(chosen, "quick", store)).splitlines()
+    assert "| test error |" in head
+    assert [row.split(" | ")[0] for row in rows] == ["| fig1a", "| fig1b", "| fig4a", "| fig4b"]
+    assert {line.count("|") for line in (head, rule, *rows)} == {10}
+
+
+def test_a_statement_that_all_share_is_said_once(tmp_path):
+    (found,) = summarize([experiment("wen2023/fig1a")], "quick", store_with(tmp_path, [0.0]))
+    table = markdown([found, msgspec.structs.replace(found, experiment="wen2023/other")])
+    assert table.startswith(f"*{found.statement}*\n\n| panel | fig1a | other |\n")
+    assert table.count(found.statement) == 1
 
 
 def finish(store, experiment, series):

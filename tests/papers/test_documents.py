@@ -167,6 +167,13 @@ def readme():
         f"With bias 1-SAM has a test error of {free.median:.2f} after 10 000 epochs; if "
         f"its perturbation may not switch a neuron on or off, {kept.median:.2f}"
     )
+    sam, flow = (
+        column(f"question2/same-start-bias-{way}", "test_error") for way in ("sam", "flow-unseen")
+    )
+    yield (
+        f"ends with a test error of {sam.median:.2f} where the gradient flow of the sharpness, "
+        f"from the same networks to nearly the same sharpness, ends with {flow.median:.2f}"
+    )
     # Only a network that refutes has a test error, and a column is there where every seed has one.
     assert FOUND["question1/d30-n54"].seeds == 10
     assert column("question1/d30-n54", "test_error").low > 0
@@ -178,6 +185,14 @@ def readme():
     yield "within 1e-5 of the infimum is wrong on more than 99 % of the points"
 
 
+def paper():
+    yield from (said for said in readme() if said.startswith("within 1e-5 of the infimum"))
+    proven = by_seed("question1/d30-n100", "the mean of proven at the end")
+    yield f"proven for {sum(proven):.0f} of {len(proven)} draws of n = 100 points"
+    assert column("question1/d30-n54", "test_error").low > 0
+    yield "refuted for every draw of n = 54."
+
+
 SENTENCES = [
     pytest.param(document, sentence, id=f"{document}-{sentence[:40]}")
     for document, said in (
@@ -187,6 +202,7 @@ SENTENCES = [
         ("vardhan2026", vardhan2026),
         ("mulayoff2021", mulayoff2021),
         ("../README", readme),
+        ("../paper/paper", paper),
     )
     for sentence in said()
 ]

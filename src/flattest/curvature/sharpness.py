@@ -113,7 +113,8 @@ def hutchinson(
     most_products: int = 4096,
     seed: int = 0,
 ) -> Quantity:
-    """Tr ∇²L estimated as `estimators.hutchinson` does."""
+    """An unbiased estimate of Tr ∇²L from zᵀ∇²L z with random signs z (Hutchinson 1990), with its
+    standard error. Stops at a standard error ≤ rtol · |trace| or after `most_products` products."""
     return estimators.hutchinson(operator_of(model, params, data, loss), rtol, most_products, seed)
 
 
@@ -127,7 +128,8 @@ def xtrace(
     most_products: int = 4096,
     seed: int = 0,
 ) -> Quantity:
-    """Tr ∇²L estimated as `estimators.xtrace` does."""
+    """An unbiased estimate of Tr ∇²L by XTrace (Epperly, Tropp, Webber 2024), with its standard
+    error: far more accurate than Hutchinson's where a few eigenvalues dominate."""
     return estimators.xtrace(operator_of(model, params, data, loss), rtol, most_products, seed)
 
 

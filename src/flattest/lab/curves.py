@@ -71,13 +71,18 @@ def logarithmic(ax: Axes, results: Sequence[Run], series: str) -> None:
 
 def plain_ticks(*axes) -> None:
     """Logarithmic axes (ax.xaxis, ax.yaxis) of up to two decades: 1, 2 and 5 times powers of ten as
-    plain numbers; longer ones keep their powers."""
+    plain numbers, and more where fewer than three of them are in sight; longer ones keep their
+    powers."""
     for axis in axes:
         low, high = axis.get_view_interval()
         if axis.get_scale() != "log" or not 0 < low < high or high / low > 100:
             continue
         powers = 10.0 ** np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)) + 1)
-        _ticks(axis, [v for v in np.outer(powers, (1, 2, 5)).ravel() if low <= v <= high])
+        few, many = (
+            [v for v in np.outer(powers, times).ravel() if low <= v <= high]
+            for times in ((1, 2, 5), (1, 1.5, 2, 3, 4, 5, 7))
+        )
+        _ticks(axis, few if len(few) > 2 else many)
 
 
 def seeds_named(drawn, results: Sequence[Run], said: str) -> None:

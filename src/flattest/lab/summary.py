@@ -21,6 +21,8 @@ from flattest.training.run import Run
 
 # The columns of training: of each series that a run has, the median of its last tenth.
 TRAINING_COLUMNS = ("train_loss", "sharpness", "bound", "test_error", "test_loss")
+# Experiments side by side, each with its column, that a page has room for.
+TURNED_AT_MOST = 3
 
 
 class Spread(msgspec.Struct, frozen=True):
@@ -140,7 +142,8 @@ def read_summaries(path: Path) -> tuple[Summary, ...]:
 
 def markdown(summaries: Iterable[Summary]) -> str:
     """A row per experiment: its columns, and whether it is what was expected; a table for each
-    set of columns. A table of one experiment is turned on its side."""
+    set of columns. A statement that all experiments of a table share stands above it; a table of
+    few experiments is turned on its side, so that it fits on a page."""
     return "\n".join(_table(columns, rows) for columns, rows in groupby(summaries, key=_shown))
 
 
@@ -149,13 +152,18 @@ def _shown(s: Summary) -> tuple[str, ...]:
 
 
 def _table(columns: Sequence[str], summaries: Iterable[Summary]) -> str:
+    shown = list(summaries)
     names = [name.replace("_", " ") for name in columns]
     head = ["panel", "statement", "seeds", *names, "time per run", "as expected"]
-    table = [head, *(_row(s, columns) for s in summaries)]
-    if len(table) == 2:
+    table = [head, *(_row(s, columns) for s in shown)]
+    shared = len(shown) > 1 and len({s.statement for s in shown}) == 1
+    if shared:
+        table = [[*row[:1], *row[2:]] for row in table]
+    if len(shown) <= TURNED_AT_MOST:
         table = [list(line) for line in zip(*table, strict=True)]
     rule = "| --- " * len(table[0]) + "|"
-    return "\n".join([_line(table[0]), rule, *map(_line, table[1:])]) + "\n"
+    lines = [_line(table[0]), rule, *map(_line, table[1:])]
+    return "\n".join([f"*{shown[0].statement}*\n", *lines] if shared else lines) + "\n"
 
 
 def _row(s: Summary, columns: Sequence[str]) -> list[str]:

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from flattest.lab.summary import read_summaries
+from flattest.studies.question1.diagram import DIMENSIONS, SHARES, sizes
+from flattest.studies.question1.faces import OUTCOMES
 from flattest.studies.question1.picture import RESULTS
-from flattest.studies.question1.tables import outcomes, threshold
+from flattest.studies.question1.tables import counts, decided, outcomes, threshold
 from support.doc_tables import tables
 
 SUMMARIES = read_summaries(RESULTS)
@@ -40,6 +42,36 @@ def test_the_tables_of_the_page_are_those_of_the_committed_results():
     for summary in SUMMARIES:
         panel = summary.experiment.partition("/")[2]
         assert sum(fnmatch(panel, name) for name in shown) == 1, panel
+
+
+def test_sentences_of_the_page_have_the_numbers_of_the_results():
+    page = " ".join(PAGE.split())
+    found = decided(SUMMARIES)
+    few, own = found[30, 54], found[30, 100]
+    assert f"refuted on all {few['refuted']:.0f} draws of n = 54" in page
+    assert sum(few[name] for name in OUTCOMES) == few["refuted"]
+    assert f"proven on {own['proven']:.0f} of 10 draws of the paper's own n = 100" in page
+    proven = [_total(counts(SUMMARIES, "phase-d{d}-n{n}", d, "proven")) for d in DIMENSIONS]
+    assert [draws for _, draws in proven] == [60] * 4
+    said = "Of the 60 draws of each d are proven {}, {}, {} and {}."
+    assert said.format(*(k for k, _ in proven)) in page
+
+
+def _total(counted):
+    return tuple(sum(numbers) for numbers in zip(*counted.values(), strict=True))
+
+
+def test_the_page_says_from_which_n_on_1_sam_generalizes():
+    page = " ".join(PAGE.split())
+    sam = {s.experiment: s for s in SUMMARIES if s.experiment.startswith("question1/sam-d")}
+    errors = {
+        d: {n / d: sam[f"question1/sam-d{d}"].column(f"n = {n}").median for n in sizes(d)}
+        for d in DIMENSIONS
+    }
+    first = [max(x for x in found if found[x] > 0) for d, found in errors.items() if d < 40]
+    then = [min(x for x in SHARES if x > last) for last in first]
+    assert "from n/d = {:g}, {:g} and {:g} on".format(*then) in page
+    assert (errors[40][5.0] > 0.4) == ("n = 5d most runs end at chance" in page)
 
 
 def test_outcomes_are_counted_from_the_draws():

@@ -1,13 +1,17 @@
-"""The phase diagrams of question 2: their cells are those of the results."""
+"""The pictures of question 2 are those of the committed results."""
 
 import numpy as np
 import pytest
 
 from flattest.lab.summary import Spread, Summary, read_summaries
 from flattest.studies.question2.decides import Scales
-from flattest.studies.question2.picture import NAMES, RESULTS, axes, cells, draw
+from flattest.studies.question2.picture import NAMES, PICTURES, RESULTS, axes, cells, diagrams, ways
+from flattest.studies.question2.table import NAMES as WAYS
 from flattest.studies.question2.ways import Diagram
+from support.pictures import differing
+from support.places import ROOT
 
+FIGURES = ROOT / "docs" / "figures" / "question2"
 SUMMARIES = read_summaries(RESULTS)
 
 
@@ -27,7 +31,7 @@ def test_a_cell_is_its_median_and_none_where_a_seed_diverged():
     assert axes(found) == ("η", "scale")
     assert cells(found)[0.003, 0.1] == 0.2
     assert np.isnan(cells(found)[0.003, 3.0])
-    drawn = draw([found])
+    drawn = diagrams([found])
     assert {text.get_text() for text in drawn.axes[0].texts} == {"0.20", "×"}
 
 
@@ -41,4 +45,19 @@ def test_the_diagrams_name_their_cells_as_the_picture_reads_them():
 @pytest.mark.slow
 def test_the_picture_has_a_panel_for_each_committed_diagram():
     committed = {s.experiment.partition("/")[2] for s in SUMMARIES}
-    assert len(draw(SUMMARIES).axes) == len(committed & set(NAMES))
+    assert len(diagrams(SUMMARIES).axes) == len(committed & set(NAMES))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PICTURES)
+def test_a_picture_is_that_of_the_committed_results(name, tmp_path):
+    assert differing(PICTURES[name](SUMMARIES), FIGURES / f"{name}.png", tmp_path) <= 0.01
+
+
+def test_a_way_that_was_not_run_says_so():
+    """Beside each way stands the number of its seeds."""
+    others = [s for s in SUMMARIES if s.experiment != "question2/same-start-bias-sam"]
+    (panel, *_) = ways(others).axes
+    said = dict(zip(WAYS, [text.get_text() for text in panel.texts], strict=True))
+    assert said["sam"] == "not run"
+    assert said["sam-kept"] == "5 seeds"

@@ -9,7 +9,7 @@ import numpy as np
 from flattest.errors import FlattestError
 from flattest.experiments.expectations import MeanAtLeast
 from flattest.lab.summary import Summary
-from flattest.studies.question1.diagram import DIMENSIONS, sizes
+from flattest.studies.question1.diagram import DIMENSIONS, SHARES, sizes
 from flattest.studies.question1.faces import OUTCOMES
 
 LOCATIONS, SLOPES = np.linspace(1.0, 6.0, 251), np.geomspace(1.0, 40.0, 20)
@@ -91,28 +91,56 @@ def phases(summaries: Sequence[Summary]) -> str:
     return "\n".join(lines)
 
 
+def boundary(summaries: Sequence[Summary]) -> str:
+    """1-SAM's median test error, a row per d, a column per n/d; – where a run diverged."""
+    lines = [
+        f"| d | {' | '.join(f'n = {share:g} d' for share in SHARES)} | draws |",
+        f"| {' | '.join(['---'] * (2 + len(SHARES)))} |",
+    ]
+    for summary in summaries:
+        if summary.experiment.startswith("question1/sam-d"):
+            d = int(summary.experiment.removeprefix("question1/sam-d"))
+            found = [summary.columns[f"n = {n}"] for n in sizes(d)]
+            cells = ["–" if spread is None else f"{spread.median:.3g}" for spread in found]
+            lines.append(f"| {d} | {' | '.join(cells)} | {summary.seeds} |")
+    return "\n".join(lines)
+
+
+def decided(summaries: Sequence[Summary]) -> dict[tuple[int, int], dict[str, float]]:
+    """By (d, n) of `ft.decide_faces`: how many draws have which outcome, and in how many a
+    half-space is free."""
+    found = {}
+    for summary in summaries:
+        cell = re.fullmatch(r"question1/d(\d+)-n(\d+)", summary.experiment)
+        if cell is not None:
+            names = (*OUTCOMES, "dead")
+            found[int(cell[1]), int(cell[2])] = {name: _count(summary, name) for name in names}
+    return found
+
+
 def outcomes(summaries: Sequence[Summary]) -> str:
     """A row per cell of `ft.decide_faces`: how many draws have which outcome; – where the results
     do not say."""
     titles = ("d", "n", "draws", *OUTCOMES, "a half-space is free", "proven draws (seeds)")
     lines = [f"| {' | '.join(titles)} |", f"| {' | '.join(['---'] * len(titles))} |"]
-    for summary in summaries:
-        cell = re.fullmatch(r"question1/d(\d+)-n(\d+)", summary.experiment)
-        if cell is not None:
-            counted = [_count(summary, name) for name in (*OUTCOMES, "dead")]
-            cells = (*cell.groups(), str(summary.seeds), *counted, _proven_seeds(summary))
-            lines.append(f"| {' | '.join(cells)} |")
+    by_name = {summary.experiment: summary for summary in summaries}
+    for (d, n), found in decided(summaries).items():
+        summary = by_name[f"question1/d{d}-n{n}"]
+        counted = ("–" if np.isnan(count) else f"{count:.0f}" for count in found.values())
+        cells = (f"{d}", f"{n}", f"{summary.seeds}", *counted, _proven_seeds(summary))
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def _count(summary: Summary, name: str) -> str:
+def _count(summary: Summary, name: str) -> float:
+    """NaN where the results do not say."""
     spread = summary.columns.get(name)
     if spread is not None and spread.mean is not None:
-        return f"{spread.mean * summary.seeds:.0f}"
+        return spread.mean * summary.seeds
     if name == "open":
         decided = summary.verdict(MeanAtLeast(series="decided", value=0.5))
-        return f"{summary.seeds - sum(decided.values):.0f}"
-    return "–"
+        return summary.seeds - sum(decided.values)
+    return np.nan
 
 
 def _proven_seeds(summary: Summary) -> str:

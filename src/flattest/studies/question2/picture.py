@@ -1,9 +1,10 @@
-"""The phase diagrams of question 2, from the committed results.
+"""The pictures of question 2, from the committed results.
 
     python -m flattest.studies.question2.picture docs/figures/question2
 
-draws test errors over n × d for each way that was run, and over η × the scale of the first layer
-for 1-SAM with bias.
+draws what 1-SAM tends to, how every way on from one start generalizes, what decides, and test
+errors over n × d for each way that was run, and over η × the scale of the first layer for 1-SAM
+with bias.
 """
 
 import re
@@ -13,7 +14,12 @@ from pathlib import Path
 
 import numpy as np
 
+from flattest.evidence import seeds_in_words
 from flattest.lab.summary import Summary, read_summaries
+from flattest.palette import BLUE, INK, RED
+from flattest.report.figure import named_rows, ranges, save_all
+from flattest.studies.question2.table import NAMES as WAYS
+from flattest.studies.question2.ways import NETWORKS, OTHERS
 
 RESULTS = Path(__file__).parent / "results.json"
 CELL = re.compile(r"(?P<row>\S+) = (?P<y>[\d.e-]+), (?P<column>\S+) = (?P<x>[\d.e-]+)")
@@ -24,8 +30,91 @@ NAMES = {
     "diagram-no-bias-sam": "1-SAM, no bias",
     "diagram-no-bias-sam-kept": "1-SAM with its pattern kept, no bias",
     "diagram-no-bias-flow-unseen": "flow, no bias",
-    "scales": "1-SAM, bias, over η × scale of the first layer",
+    "scales": "1-SAM, bias",
 }
+LIMITS = ("1-SAM", "1-SAM kept", "label noise")
+TITLES = {"sim-bn": "Sim-BN", "sim-ln": "Sim-LN"}
+CHANGES = {
+    "kept": "pattern kept",
+    "replacement": "drawn with replacement",
+    "small-steps": "a quarter of the step",
+    "small-radius": "half the radius",
+    "batch-10": "batches of 10",
+    "first-layer-0.1": "first layer at a tenth",
+    "width-100": "100 neurons for 500",
+    "n-200": "200 points for 100",
+    "d-20": "20 dimensions for 30",
+}
+
+
+def limits(summaries: Sequence[Summary]):
+    """How far each algorithm ends from the flow with walls, and from the one without."""
+    from matplotlib.figure import Figure
+
+    walls = _by_panel(summaries)["walls"]
+    drawn = Figure(figsize=(6.5, 2.1), layout="constrained")
+    ax = drawn.subplots()
+    for flow, label, colour, shift in (
+        ("walls", "to the flow with one-way walls", BLUE, -0.12),
+        ("unseen", "to the flow that sees no kinks", RED, 0.12),
+    ):
+        found = {i + shift: walls.column(f"{way} to {flow}") for i, way in enumerate(LIMITS)}
+        ranges(ax, found, colour, label)
+    names = ("1-SAM", "1-SAM, pattern kept", "label-noise SGD")
+    named_rows(ax, dict(enumerate(names)))
+    ax.set(
+        xscale="log",
+        xlabel="distance after the same time, in units of how far the flow goes\n"
+        rf"($\rho = 0.0125$; median and range over {walls.seeds} seeds)",
+    )
+    ax.legend(frameon=False, fontsize=8, loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
+    return drawn
+
+
+def ways(summaries: Sequence[Summary]):
+    """Test errors of every way on from the same networks, a panel per network."""
+    from matplotlib.figure import Figure
+
+    found = _by_panel(summaries)
+    networks = (*NETWORKS, *OTHERS)
+    drawn = Figure(figsize=(2.1 * len(networks) + 1.4, 2.9), layout="constrained")
+    for ax, network in zip(drawn.subplots(1, len(networks), sharey=True), networks, strict=True):
+        rows = {i: found.get(f"same-start-{network}-{way}") for i, way in enumerate(WAYS)}
+        run = {i: summary for i, summary in rows.items() if summary is not None}
+        ranges(ax, {i: summary.column("test_error") for i, summary in run.items()}, BLUE)
+        for i in rows:
+            text = seeds_in_words(run[i].seeds) if i in run else "not run"
+            ax.text(0.49, i, text, ha="right", va="center", size=6, color=INK)
+        named_rows(ax, dict(enumerate(WAYS.values())))
+        ax.set(
+            title=TITLES.get(network, network.replace("-", " ")),
+            xlim=(-0.02, 0.5),
+            xlabel="test error",
+        )
+        ax.title.set_size(9)
+    return drawn
+
+
+def decides(summaries: Sequence[Summary]):
+    """Test errors of 1-SAM of Figure 4b with one thing changed."""
+    from matplotlib.figure import Figure
+
+    panels = {n: s for n, s in _by_panel(summaries).items() if n.startswith("decides-")}
+    shown = {n: s for n, s in panels.items() if s.columns["test error"] is not None}
+    drawn = Figure(figsize=(6.5, 0.26 * len(shown) + 0.8), layout="constrained")
+    ax = drawn.subplots()
+    ranges(ax, {i: s.column("test error") for i, s in enumerate(shown.values())}, BLUE)
+    for i, summary in enumerate(shown.values()):
+        ax.text(0.495, i, seeds_in_words(summary.seeds), ha="right", va="center", size=6, color=INK)
+    changes = (name.removeprefix("decides-") for name in shown)
+    words = (CHANGES.get(change, change.replace("-", " ")) for change in changes)
+    named_rows(ax, dict(enumerate(words)))
+    ax.set(xlim=(-0.01, 0.5), xlabel="test error after 10 000 epochs: median and range over seeds")
+    return drawn
+
+
+def _by_panel(summaries: Sequence[Summary]) -> Mapping[str, Summary]:
+    return {summary.experiment.partition("/")[2]: summary for summary in summaries}
 
 
 def cells(summary: Summary) -> Mapping[tuple[float, float], float]:
@@ -45,18 +134,21 @@ def axes(summary: Summary) -> tuple[str, str]:
     return cell["row"], cell["column"]
 
 
-def draw(summaries: Sequence[Summary]):
+def diagrams(summaries: Sequence[Summary]):
     """A panel for each diagram; the number in a cell is its test error, × where it diverged."""
     from matplotlib.figure import Figure
 
-    by_panel = {summary.experiment.partition("/")[2]: summary for summary in summaries}
+    by_panel = _by_panel(summaries)
     shown = {panel: by_panel[panel] for panel in NAMES if panel in by_panel}
-    drawn = Figure(figsize=(3.1 * len(shown), 2.9), layout="constrained")
+    drawn = Figure(figsize=(3.3 * len(shown), 2.9), layout="constrained")
     for ax, (panel, summary) in zip(
         np.atleast_1d(drawn.subplots(1, len(shown))), shown.items(), strict=True
     ):
         _panel(ax, NAMES[panel], summary)
     return drawn
+
+
+LABELS = {"η": r"$\eta$", "scale": "scale of the first layer", "n": "$n$", "d": "$d$"}
 
 
 def _panel(ax, title: str, summary: Summary) -> None:
@@ -69,12 +161,13 @@ def _panel(ax, title: str, summary: Summary) -> None:
         ax.text(j, i, text, ha="center", va="center", color="w" if error > 0.25 else "k", size=8)
     ax.set_xticks(range(len(xs)), [f"{x:g}" for x in xs])
     ax.set_yticks(range(len(ys)), [f"{y:g}" for y in ys])
-    ax.set(title=f"{title} ({summary.seeds} seeds)", xlabel=column, ylabel=row)
+    words = f"{title}: test error (median of {summary.seeds} seeds)"
+    ax.set(title=words, xlabel=LABELS[column], ylabel=LABELS[row])
     ax.title.set_size(8)
 
 
-if __name__ == "__main__":
-    from flattest.report.figure import save
+PICTURES = {"limits": limits, "ways": ways, "decides": decides, "diagrams": diagrams}
 
+if __name__ == "__main__":
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "out/figures/question2")
-    print(*save(draw(read_summaries(RESULTS)), folder, "diagrams"), sep="\n")
+    print(*save_all(PICTURES, read_summaries(RESULTS), folder), sep="\n")
