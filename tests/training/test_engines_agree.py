@@ -54,6 +54,7 @@ FAMILIES = ("bias", "sim_ln", "sim_bn", "three layers")
 KEPT = (
     ft.sam(0.01, 0.5, epochs=1000, pattern="kept"),
     ft.sam(0.01, 0.5, batch=5, micro_batch=2, epochs=1000, pattern="kept"),
+    ft.sam(0.01, 0.5, batch=None, micro_batch=1, epochs=1000, pattern="kept"),
 )
 PIECEWISE_LINEAR = (*FAMILIES, "no bias", "output bias", "leaky")
 

@@ -172,6 +172,30 @@ CASES = {
     "minibatch": (BIAS, Logistic(0.2), sgd(batch=4, lr=0.1, weight_decay=0.01)),
     "minibatch, sam": (BIAS, MSE(), sam(batch=4, project=2.0)),
     "micro-batches": (BIAS, MSE(), sam(batch=7, micro_batch=3)),
+    "each sample": (
+        MLP(WIDTH, bias=True, output_bias=True),
+        MSE(),
+        sam(batch=None, micro_batch=1, lr=0.05),
+    ),
+    "each sample, minibatch": (BIAS, Logistic(0.2), sam(batch=4, micro_batch=1, label_noise=0.1)),
+    "each sample, unnormalized": (
+        BIAS,
+        MSE(),
+        sam(batch=None, micro_batch=1, ascent="unnormalized", rho=0.03),
+    ),
+    "each sample, layer norm": (LAYER_NORM, MSE(), sam(batch=None, micro_batch=1)),
+    "each sample, batch norm": (BATCH_NORM, MSE(), sam(batch=4, micro_batch=1, lr=0.005)),
+    "each sample, softplus": (
+        MLP(WIDTH, bias=True, activation="softplus"),
+        MSE(),
+        sam(batch=None, micro_batch=1),
+    ),
+    "each sample, three layers": (THREE_LAYERS, MSE(), sam(batch=None, micro_batch=1)),
+    "each sample, three layers, output bias": (
+        MLP(WIDTH, depth=3, output_bias=True, activation="leaky_relu"),
+        HalfMSE(),
+        sam(batch=5, micro_batch=1, project=2.0),
+    ),
     "minibatch, layer norm": (LAYER_NORM, MSE(), sam(batch=4)),
     "minibatch, batch norm": (BATCH_NORM, MSE(), sam(batch=4, lr=0.005)),
     "repeated draws, batch norm": (BATCH_NORM, MSE(), sam(batch=4, lr=0.005, replacement=True)),
@@ -240,7 +264,17 @@ def test_the_kernel_for_single_samples_is_that_for_batches_at_batch_size_one(
     assert distance(found, expected) < 1e-10
 
 
-@pytest.mark.parametrize("name", ["bias", "batch norm", "three layers", "minibatch, sam"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "bias",
+        "batch norm",
+        "three layers",
+        "minibatch, sam",
+        "each sample",
+        "each sample, three layers",
+    ],
+)
 @pytest.mark.parametrize("factor", [-1.0, 0.0])
 def test_another_perturbation_would_be_noticed(name, factor, monkeypatch):
     """The comparison above has teeth: ε with the wrong sign, or none at all, is far outside."""

@@ -264,12 +264,22 @@ def _roots(h0, h1, d0, d1) -> np.ndarray:
     low, high, sign = np.zeros_like(h0), np.ones_like(h0), np.where(h1 > 0, 1.0, -1.0)
     for _ in range(_BISECTIONS):
         s = (low + high) / 2
-        cubic = (1 - s) ** 2 * ((1 + 2 * s) * h0 + s * d0) + s**2 * (
-            (3 - 2 * s) * h1 + (s - 1) * d1
-        )
-        after = sign * cubic > 0
+        after = sign * _cubic(s, h0, h1, d0, d1) > 0
         low, high = np.where(after, low, s), np.where(after, s, high)
     return (low + high) / 2
+
+
+def between(point: InPattern, trial: Trial, h: float, share: float) -> np.ndarray:
+    """θ after a share of a step: Hermite's cubic, whose order is the pair's, 3 (Hairer, Nørsett and
+    Wanner 1993, II.6). Pre-activations are linear in W, so that those of `first_event` are its."""
+    ends = point.theta, trial.ahead.theta
+    return _cubic(share, *ends, h * point.velocity, h * trial.velocity)
+
+
+def _cubic(s, start, end, slope, last_slope):
+    """Hermite's cubic with these ends and slopes, at s in [0, 1]."""
+    left = (1 + 2 * s) * start + s * slope
+    return (1 - s) ** 2 * left + s**2 * ((3 - 2 * s) * end + (s - 1) * last_slope)
 
 
 def landed(target: np.ndarray, ahead: InPattern, walls: Walls) -> InPattern | None:
@@ -294,10 +304,9 @@ def step(where: Manifold, point: Point, h: float, allowed: float) -> Attempt:
         if not share <= 1:
             return Attempt(None, h, trial.error, share)
         cut, reaching = first_event(point, trial, h)
-        if cut < 1:
-            trial = attempt(point, cut * h)
+        ahead = trial.ahead if cut == 1 else point.moved(between(point, trial, h, cut))
         both = point.held.mask(point.h.shape) | reaching.mask(point.h.shape)
-        end = landed(where.target, trial.ahead, Walls.where(both))
+        end = landed(where.target, ahead, Walls.where(both))
         return Attempt(end, cut * h, trial.error, np.inf if end is None else share)
     except RankDeficient:
         return NOWHERE

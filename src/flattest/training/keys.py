@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from flattest.problem.randomness import checked_seed
-from flattest.training.state import ENGINE_VERSION, SAME_NUMBERS
+from flattest.training.state import ENGINE_VERSION, OTHER_NUMBERS, SAME_NUMBERS
 
 
 class Fields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -43,7 +43,9 @@ def run_keys(task: Any, seed: int) -> dict[str, int]:
 
 def keys_by_seed(task: Any) -> Callable[[int], dict[str, int]]:
     """`run_keys` of a task, which is written out once for all seeds."""
-    written, engines = canonical_json(task), (ENGINE_VERSION, *SAME_NUMBERS)
+    written = canonical_json(task)
+    changed = any(mark in written for mark in OTHER_NUMBERS)
+    engines = (ENGINE_VERSION,) if changed else (ENGINE_VERSION, *SAME_NUMBERS)
     return lambda seed: {_key(written, seed, engine): engine for engine in engines}
 
 

@@ -207,3 +207,22 @@ def test_too_many_patterns_nan_and_several_outputs_are_refused():
         ft.flattest_network(ft.MLP(3), ft.Dataset(X, np.ones((3, 2))))
     with pytest.raises(ft.FlattestError, match="excess"):
         ft.flattest_network(ft.MLP(3), ft.Dataset(X, [1, 2, 3]), excess=0)
+
+
+def over_six_orders(seed):
+    """Inputs whose lengths span six orders of magnitude."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(6, 3)) / 10 ** rng.uniform(-3, 3, size=(6, 1))
+    return ft.Dataset(x, rng.choice([-1.0, 1.0], size=6))
+
+
+@pytest.mark.parametrize("seed", [17, 42])
+def test_a_first_try_that_has_no_active_unit_or_proves_nothing_is_not_the_last(seed):
+    found = ft.flattest_network(ft.MLP(1, bias=True), over_six_orders(seed))
+    assert abs(found.gap) <= 1e-8
+
+
+@pytest.mark.parametrize(("bias", "seed"), [(True, 31), (False, 7), (False, 28)])
+def test_what_float64_cannot_solve_is_refused_in_a_sentence(bias, seed):
+    with pytest.raises(ft.FlattestError, match="rescale the inputs"):
+        ft.flattest_network(ft.MLP(1, bias=bias), over_six_orders(seed))

@@ -69,7 +69,8 @@ class Found(NamedTuple):
 
     @property
     def gap(self) -> float:
-        return self.value / self.bound - 1
+        """Infinite where nothing is proven."""
+        return self.value / self.bound - 1 if self.bound > 0 else np.inf
 
 
 class Column(NamedTuple):

@@ -54,7 +54,8 @@ class Solution(NamedTuple):
 
     @property
     def gap(self) -> float:
-        return self.value / self.bound - 1
+        """Infinite where nothing is proven."""
+        return self.value / self.bound - 1 if self.bound > 0 else np.inf
 
 
 def solve(of: Patterns) -> Solution:
@@ -73,7 +74,7 @@ def solve(of: Patterns) -> Solution:
         if not new:
             break
         chosen += sorted(new)
-    if best is None:
+    if best is None or not np.isfinite(best.gap):
         raise FlattestError("The cone program was not solved; rescale the inputs or the labels.")
     return best
 
@@ -249,6 +250,8 @@ def _newton(of: Patterns, dual: np.ndarray, near: list[Unit]) -> np.ndarray:
     signed = h * np.array([[u.sign] for u in near])
     c, active = active_units(_costs(of, near, h), signed, of.rows.t, dual)
     units = [near[i] for i in active]
+    if not units:
+        return dual
     rho = of.rho[[u.cell for u in units]]
     return newton(dual, c, of.rows.t, rho, lambda dual: [_face(of, u, dual) for u in units])
 
@@ -291,10 +294,14 @@ def linear_program(cost: np.ndarray, A: np.ndarray, b: np.ndarray) -> np.ndarray
     from scipy.optimize import linprog  # slow to import
 
     options = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
-    found = linprog(cost, A_eq=A, b_eq=b, method="highs-ds", options=options)
-    if found.x is None:
-        raise FlattestError(f"A linear program failed: {found.message}")
-    return found.x
+    # The dual simplex method gives up on some degenerate programs that interior points solve.
+    for method in ("highs-ds", "highs-ipm"):
+        found = linprog(cost, A_eq=A, b_eq=b, method=method, options=options)
+        if found.x is not None:
+            return found.x
+    raise FlattestError(
+        f"A linear program failed ({found.message}); rescale the inputs or the labels."
+    )
 
 
 def _face(of: Patterns, unit: Unit, dual: np.ndarray) -> np.ndarray:

@@ -218,8 +218,8 @@ class Scales(Computed, frozen=True, tag="question2/scales"):
     """Test errors of 1-SAM with bias from its initialization over η × the scale of the first layer,
     each for the same time."""
 
-    rates: tuple[float, ...] = (0.003, 0.01, 0.03)
-    scales: tuple[float, ...] = (0.1, 0.3, 1.0, 3.0)
+    rates: tuple[float, ...] = (0.003, 0.005, 0.01, 0.02, 0.03)
+    scales: tuple[float, ...] = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.4, 2.0, 3.0)
     width: int = 100
     d: int = 30
     n: int = 100
@@ -256,11 +256,14 @@ EXPERIMENTS = (
         quick=ft.Variant(Scales(rates=(0.01,), scales=(0.1,), width=30, d=8, n=24, time=0.5), 1),
         full=ft.Variant(
             Scales(),
-            3,
+            5,
             (
                 AtMost(series="η = 0.01, scale = 0.1", at="end", value=0.05),
-                AtLeast(series="η = 0.01, scale = 3", at="end", value=0.2),
+                AtMost(series="η = 0.03, scale = 0.2", at="end", value=0.05),
+                AtLeast(series="η = 0.005, scale = 2", at="end", value=0.2),
             ),
         ),
+        notes="An earlier run over 3 × 4 of these cells, three seeds: 0 to 0.001 at scales of 0.1 "
+        "and 0.3, 0.09 to 0.16 at 1; at 3 it diverged but for η = 0.003, 0.39.",
     ),
 )

@@ -347,8 +347,8 @@ class Diagram(Computed, frozen=True, tag="question2/diagram"):
 
     way: str
     model: ft.MLP = ft.MLP(60, bias=True)  # noqa: RUF009 (frozen)
-    dimensions: tuple[int, ...] = (8, 12, 16, 20)
-    sizes: tuple[int, ...] = (24, 40, 56, 72)
+    dimensions: tuple[int, ...] = (8, 10, 12, 14, 16, 18, 20, 22)
+    sizes: tuple[int, ...] = (24, 32, 40, 48, 56, 64, 72, 80)
     time: float = 1.0
 
     def compute(self, seed: int) -> Mapping[str, Any]:

@@ -7,6 +7,7 @@ where there is none. Matrices are inputs × neurons.
 
 import numpy as np
 
+from flattest.training.kernels import each_sample
 from flattest.training.kernels.common import (
     DIVERGED,
     RUNNING,
@@ -212,6 +213,21 @@ def _step_gradient(
 
 
 @inlined
+def _gradient_by_sample(net, target, rule, theta, x, rows, labels, total, part, room):
+    """`_step_gradient` where every sample is a micro-batch of its own."""
+    width = room[0].shape[1]
+    views, into = split(net, theta, x.shape[1], width), split(net, total, x.shape[1], width)
+    if net.family == SIM_BN:
+        return each_sample.batch_norm(net, target, rule, views, into, x, rows, labels, room)
+    for k in range(rows.size):
+        copy(part[k], x[rows[k]])
+    some = part[: rows.size]
+    if net.family == THREE_LAYER:
+        return each_sample.three_layers(net, target, rule, views, into, some, labels, room)
+    return each_sample.two_layers(net, target, rule, views, into, some, labels, room)
+
+
+@inlined
 def _descend(rule, lr, theta, total, first):
     """θ ← θ − η(g + λθ), then ‖(W1, b1)‖ ≤ radius."""
     keep, lr = theta.dtype.type(1.0 - lr * rule.decay), theta.dtype.type(lr)
@@ -269,29 +285,35 @@ def run(theta, width, data, net, target, rule, clock, sources=SOURCES):
     # What lies above θ has pre-activations of its own.
     space_up = (np.empty_like(space[0]), np.empty_like(space[1])) + space[2:]
     f, s, part = np.empty(n, kind), np.empty(n, kind), np.empty_like(x)
+    room = each_sample.room(net, n if rule.micro_batch == 1 else 0, width, kind)
     changed, per_epoch = clock.changed, -(-n // rule.batch)
     for done in range(clock.epochs):
         _draw(rule, clock.seed, clock.epoch + done, y, order, signs, labels)
         for i in range(per_epoch):
             start = i * rule.batch
             rows = order[start : start + rule.batch]
-            finite = _step_gradient(
-                net,
-                target,
-                rule,
-                theta,
-                above,
-                x,
-                rows,
-                labels[start:],
-                total,
-                g,
-                f,
-                s,
-                space,
-                space_up,
-                part,
-            )
+            if each_sample.serves(rule, rows):
+                finite = _gradient_by_sample(
+                    net, target, rule, theta, x, rows, labels[start:], total, part, room
+                )
+            else:
+                finite = _step_gradient(
+                    net,
+                    target,
+                    rule,
+                    theta,
+                    above,
+                    x,
+                    rows,
+                    labels[start:],
+                    total,
+                    g,
+                    f,
+                    s,
+                    space,
+                    space_up,
+                    part,
+                )
             if not finite:
                 return done, i, changed, DIVERGED
             lr = learning_rate(rule, changed, clock.step + done * per_epoch + i)
