@@ -164,15 +164,16 @@ def readme():
         column(f"question2/decides-{name}", "test error") for name in ("as-it-is", "kept")
     )
     yield (
-        f"With bias 1-SAM has a test error of {free.median:.2f} after 10 000 epochs; if "
+        f"has a test error of {free.median:.2f} after 10 000 epochs; if "
         f"its perturbation may not switch a neuron on or off, {kept.median:.2f}"
     )
     sam, flow = (
         column(f"question2/same-start-bias-{way}", "test_error") for way in ("sam", "flow-unseen")
     )
     yield (
-        f"ends with a test error of {sam.median:.2f} where the gradient flow of the sharpness, "
-        f"from the same networks to nearly the same sharpness, ends with {flow.median:.2f}"
+        f"ends with {100 * sam.median:.0f} % of test points wrong where steepest descent of the "
+        "sharpness among networks that fit the data, from the same start to nearly the same "
+        f"sharpness, ends with {100 * flow.median:.0f} %"
     )
     # Only a network that refutes has a test error, and a column is there where every seed has one.
     assert FOUND["question1/d30-n54"].seeds == 10
