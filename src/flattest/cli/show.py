@@ -12,7 +12,7 @@ Examples:
 """
 
 from collections.abc import Iterator
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -103,7 +103,7 @@ def show(run: StoredRun) -> None:
     screen.print(f"{duration(run.seconds)}, step {run.step}, in {run.folder}", markup=False)
     screen.print_json(data=run.task())
     if run.started:
-        made = {"notes": run.notes(), "provenance": run.provenance()}
+        made: dict[str, Any] = {"notes": run.notes(), "provenance": run.provenance()}
         made |= {"earlier stretches": before} if (before := run.stretches()) else {}
         screen.print_json(data=msgspec.to_builtins(made))
     screen.print(summary(run))
