@@ -1,4 +1,5 @@
-"""Hashes of what every engine ends with, to compare commits and kinds of processors.
+"""Hashes of what every engine ends with, and its last loss and sharpness, to compare commits and
+kinds of processors.
 
 python torture/bits.py                      a line per engine
 NUMBA_CPU_NAME=x86-64 NUMBA_CPU_FEATURES= OPENBLAS_CORETYPE=Nehalem python torture/bits.py
@@ -33,7 +34,9 @@ def stop_at(share: float):
 
 def bits_of(name: str, task: Any, folder: Path | None, until: float | None) -> str:
     if not isinstance(task, Training):
-        return digest({k: np.asarray(v) for k, v in task.compute(0).items() if k == "theta"})
+        found = task.compute(0)
+        numbers = f"{np.mean(found['loss']):.12g} {np.mean(found['sharpness']):.12g}"
+        return f"{digest({'theta': np.asarray(found['theta'])})} {numbers}"
     data = task.distribution.draw(task.n, 0)
     place = None if folder is None else folder / name.replace(" ", "-")
     try:
@@ -53,7 +56,8 @@ def bits_of(name: str, task: Any, folder: Path | None, until: float | None) -> s
         )
     except Halfway:
         return "stopped"
-    return digest(run.params)
+    last = (run.series[name][-1] for name in ("train_loss", "sharpness"))
+    return " ".join([digest(run.params), *(f"{value:.12g}" for value in last)])
 
 
 def digest(arrays: dict[str, np.ndarray]) -> str:

@@ -551,7 +551,9 @@ def crowded(tmp_path_factory):
         panels.append(change(panel, name=f"panel{number}", runs=keys))
         for seed, key in enumerate(keys):
             loss = rng.lognormal(size=200).round(3).tolist()
-            runs[key] = change(run, key=key, seed=seed, series=run.series | {"train_loss": loss})
+            series = msgspec.json.decode(run.series) | {"train_loss": loss}
+            written = msgspec.Raw(msgspec.json.encode(series))
+            runs[key] = change(run, key=key, seed=seed, series=written)
     outline = change(page.outline, panels=panels, marks=dict.fromkeys(runs, ""))
     path = tmp_path_factory.mktemp("page") / "crowded.html"
     path.write_text(render(change(page, outline=outline, runs=runs)), encoding="utf-8")

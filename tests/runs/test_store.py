@@ -457,26 +457,68 @@ def test_a_seed_that_the_index_cannot_hold_is_refused(store):
         store.add(Spec(), 2**63, "paper/fig1")
 
 
-def test_the_provenance_of_every_stretch_is_kept(store, monkeypatch):
+def stretch(store, key, step):
+    """Work on a run up to a step, interrupted there."""
+    with store.lease(key) as lease:
+        lease.progress(0.5, step, {})
+        raise KeyboardInterrupt
+
+
+def test_the_provenance_of_every_stretch_is_kept_and_shown(store, monkeypatch, capsys):
     key = store.add(Spec(), 0, "paper/fig1")
     here = provenance()
     elsewhere = msgspec.structs.replace(here, machine="another")
 
-    def stretch(made, step):
-        monkeypatch.setattr("flattest.runs.lease.provenance", lambda: made)
-        with store.lease(key) as lease:
-            lease.progress(0.5, step, {})
-            raise KeyboardInterrupt
-
     for made, step in ((here, 10), (here, 20), (elsewhere, 30)):
+        monkeypatch.setattr("flattest.runs.lease.provenance", lambda made=made: made)
         with pytest.raises(KeyboardInterrupt):
-            stretch(made, step)
+            stretch(store, key, step)
     monkeypatch.setattr("flattest.runs.lease.provenance", lambda: here)
     with store.lease(key) as lease:
         lease.finish(Run(series={}, step=40))
     run = store.run(key)
     assert run.provenance() == here
     assert [(s.until, s.provenance) for s in run.stretches()] == [(20, here), (30, elsewhere)]
+    capsys.readouterr()
+    main(["status", "--store", str(store.root)])
+    assert "It was begun on another kind of machine." in " ".join(capsys.readouterr().out.split())
+    main(["show", key, "--store", str(store.root)])
+    shown = capsys.readouterr().out
+    assert '"earlier stretches"' in shown
+    assert '"machine": "another"' in shown
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "moved"),
+    [("commit", "another", False), ("vectors", "avx512f", True), ("vectors", "", False)],
+)
+def test_another_kind_of_machine_is_said_in_a_runs_sentence(
+    store, monkeypatch, field, value, moved
+):
+    """Records of before vector instructions were noted do not tell the kind."""
+    key = store.add(Spec(), 0, "paper/fig1")
+    before = msgspec.structs.replace(provenance(), **{field: value})
+    monkeypatch.setattr("flattest.runs.lease.provenance", lambda: before)
+    with pytest.raises(KeyboardInterrupt):
+        stretch(store, key, 10)
+    monkeypatch.setattr("flattest.runs.lease.provenance", provenance)
+    with store.lease(key) as lease:
+        lease.finish(Run(series={}, step=40, sentence="Done."))
+    said = "Done. It was begun on another kind of machine." if moved else "Done."
+    assert store.run(key).sentence == said
+
+
+def test_a_first_listing_reads_spec_and_record_of_a_run_once(store, monkeypatch):
+    """An index that was deleted is made from the folders."""
+    for seed in range(3):
+        finished(store, seed=seed)
+    (store.root / "index.sqlite").unlink()
+    read, real = [], folder.read_sealed
+    monkeypatch.setattr(
+        folder, "read_sealed", lambda path, kind: read.append(path) or real(path, kind)
+    )
+    assert len(Store.open(store.root).runs()) == 3
+    assert sorted(path.name for path in read) == ["record.json"] * 3 + ["spec.json"] * 3
 
 
 def test_a_run_whose_results_are_broken_is_given_again_from_the_start(store):

@@ -328,3 +328,10 @@ def test_arguments_of_a_wrong_kind_are_refused_in_one_sentence(call, sentence):
 def wrongly(phases=None, **settings):
     phases = ft.sgd(0.1, epochs=1) if phases is None else phases
     ft.train(ft.MLP(3), ft.xor(8, 4, 0), phases, **settings)
+
+
+@pytest.mark.parametrize("name", ["progress_seconds", "checkpoint_seconds"])
+@pytest.mark.parametrize("value", [None, "x", -1.0, float("nan"), [1.0]])
+def test_times_that_are_not_numbers_are_refused(name, value):
+    with pytest.raises(FlattestError, match=f"{name} must be a number ≥ 0"):
+        train(ft.MLP(4), ft.xor(n=6, d=3, seed=0), ft.gd(0.01, epochs=1), **{name: value})

@@ -12,7 +12,7 @@ Examples:
 """
 
 from collections.abc import Iterator
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -86,6 +86,7 @@ def everything(run: StoredRun) -> dict:
         "run": run,
         "task": run.task() if readable else None,
         "provenance": run.provenance() if readable and run.started else None,
+        "stretches": run.stretches() if readable and run.started else (),
         "notes": run.notes() if readable and run.started else {},
         "series": run.series() if readable else {},
         "checkpoints": run.checkpoints(),
@@ -102,9 +103,9 @@ def show(run: StoredRun) -> None:
     screen.print(f"{duration(run.seconds)}, step {run.step}, in {run.folder}", markup=False)
     screen.print_json(data=run.task())
     if run.started:
-        screen.print_json(
-            data={"notes": run.notes(), "provenance": msgspec.to_builtins(run.provenance())}
-        )
+        made: dict[str, Any] = {"notes": run.notes(), "provenance": run.provenance()}
+        made |= {"earlier stretches": before} if (before := run.stretches()) else {}
+        screen.print_json(data=msgspec.to_builtins(made))
     screen.print(summary(run))
     epochs = ", ".join(str(checkpoint.epoch) for checkpoint in run.checkpoints())
     screen.print(f"parameters kept at epochs: {epochs or 'none'}")

@@ -280,7 +280,7 @@ def wrong(f, y) -> np.ndarray:
     """
     f, y = np.asarray(f), np.asarray(y)
     if f.ndim == 1:
-        signs = 2 * y - 1 if np.isin(y, [0.0, 1.0]).all() else y
+        signs = 2 * y - 1 if ((y == 0) | (y == 1)).all() else y
         return signs * f <= 0
     label = (y.argmax(-1) if y.ndim > 1 else y.astype(int))[:, None]
     others = f.copy()

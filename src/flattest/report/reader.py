@@ -3,9 +3,9 @@
 import functools
 import hashlib
 import math
+import os
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from itertools import chain, product
-from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
@@ -288,13 +288,13 @@ class Reader:
 
 def _stamp(run: StoredRun) -> tuple[Hashable, ...]:
     """Different when anything of the run that the page shows is."""
-    changed = (_changed(run.folder / name) for name in ("series.npz", "checkpoints"))
+    changed = (_changed(f"{run.folder}/{name}") for name in ("series.npz", "checkpoints"))
     return (run.status, run.sentence, run.progress, run.seconds, *changed)
 
 
-def _changed(path: Path) -> tuple[int, int] | None:
+def _changed(path: str) -> tuple[int, int] | None:
     try:
-        found = path.stat()
+        found = os.stat(path)
     except OSError:
         return None
     return (found.st_mtime_ns, found.st_size)

@@ -19,9 +19,10 @@ CURVES = ("epoch", "train_loss", "train_error", "test_loss", "test_error", "shar
 OTHER_NUMBERS_AT_MOST = 2_000
 
 
-class RunView(msgspec.Struct, frozen=True):
+class RunView(msgspec.Struct, frozen=True, gc=False):
     """One run; a broken one has a sentence and no series. `kind` is the tag of its task, `task`
-    names its settings among the page's."""
+    names its settings among the page's. `series` are JSON, as the page has them: of very many runs
+    the numbers by themselves would take ten times the memory."""
 
     key: str
     label: str
@@ -33,7 +34,7 @@ class RunView(msgspec.Struct, frozen=True):
     machine: str = ""
     kind: str = ""
     task: str = ""
-    series: dict[str, Any] = {}
+    series: msgspec.Raw = msgspec.Raw(b"{}")  # noqa: RUF009 (frozen)
 
 
 def view_of(run: StoredRun, points: int, digits: int) -> RunView:
@@ -51,8 +52,9 @@ def view_of(run: StoredRun, points: int, digits: int) -> RunView:
     try:
         (kind, task), found = _kind_and_digest(run.asked()), run.series()
         series = known.get(kind, _anything)(found, points, digits) if found else {}
+        written = msgspec.Raw(msgspec.json.encode(series))
         return msgspec.structs.replace(
-            view, machine=_machine(run), kind=kind, task=task, series=series
+            view, machine=_machine(run), kind=kind, task=task, series=written
         )
     except FlattestError as error:
         sentence = str(error)

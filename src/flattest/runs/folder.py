@@ -117,7 +117,9 @@ class StoredRun(Standing, frozen=True, kw_only=True):
 
     def checkpoints(self) -> list[Checkpoint]:
         """The parameters kept on the way, by epoch; other files in their folder are not ours."""
-        files = (self.folder / "checkpoints").glob("*.safetensors")
+        if not os.path.isdir(place := f"{self.folder}/checkpoints"):
+            return []
+        files = Path(place).glob("*.safetensors")
         found = [Checkpoint(int(p.stem), p) for p in files if p.stem.isdecimal()]
         return sorted(found, key=lambda checkpoint: checkpoint.epoch)
 
@@ -208,9 +210,10 @@ def as_listed(folder: Path, row: Row) -> StoredRun:
 _SHARED = tuple(set(StoredRun.__struct_fields__) & set(Row.__struct_fields__))
 
 
-def checked_row(folder: Path, row: Row) -> Row:
-    """The row as the files say it must be; refused if they cannot be read."""
-    spec, record = read_spec(folder), recorded(folder)
+def checked_row(folder: Path, row: Row, spec: Spec | None = None) -> Row:
+    """The row as the files say it must be; refused if they cannot be read. `spec` is what was read
+    of the folder's own, where it was."""
+    spec, record = require_own(folder, spec or asked(folder)), recorded(folder)
     row = msgspec.structs.replace(row, label=spec.label, seed=spec.seed)
     if record is not None and not row.held:
         row = msgspec.structs.replace(row, **record.standing)
@@ -264,7 +267,11 @@ def stamped(folder: Path, row: Row) -> Row:
 
 
 def read_spec(folder: Path) -> Spec:
-    spec = asked(folder)
+    return require_own(folder, asked(folder))
+
+
+def require_own(folder: Path, spec: Spec) -> Spec:
+    """What was asked, refused where it is not of this folder's run."""
     if spec.schema != SCHEMA:
         raise FlattestError(
             f"The run {folder.name} has schema {spec.schema}; this flattest reads {SCHEMA}."
@@ -317,14 +324,24 @@ def recorded(folder: Path) -> Record | None:
     return read_record(folder) if os.path.lexists(folder / "record.json") else None
 
 
-def row_of(folder: Path) -> Row:
-    """The row of the index for a folder; a folder that cannot be read has one too."""
-    row = Row(key=folder.name, label="?", seed=0)
-    with contextlib.suppress(FlattestError):
+def row_of(folder: Path) -> Row | None:
+    """The row of the index for a folder; None for one that does not say what was asked, of the run
+    it is named after."""
+    try:
         spec = asked(folder)
-        row = msgspec.structs.replace(row, label=spec.label, seed=spec.seed)
-        row = checked_row(folder, row)
+    except FlattestError:
+        return None
+    if spec.key != folder.name:
+        return None
+    row = msgspec.structs.replace(unknown(folder), label=spec.label, seed=spec.seed)
+    with contextlib.suppress(FlattestError):
+        row = checked_row(folder, row, spec)
     return row
+
+
+def unknown(folder: Path) -> Row:
+    """A row for a folder that cannot be read."""
+    return Row(key=folder.name, label="?", seed=0)
 
 
 def check(folder: Path, status: str) -> None:

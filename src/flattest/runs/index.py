@@ -12,7 +12,7 @@ import os
 import sqlite3
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -71,7 +71,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
         return {name: getattr(self, name) for name in Standing.__struct_fields__}
 
 
-class Row(Standing, frozen=True, kw_only=True):
+class Row(Standing, frozen=True, kw_only=True, gc=False):
     """A run, the lease on it, and the stamp of the files that were seen to say the same."""
 
     key: str
@@ -175,11 +175,13 @@ class Index:
         """Every row. One that says what no row can say is dropped: the run folders are the truth,
         and bring it back."""
         with self.connection() as db:
-            found = db.execute("SELECT rowid AS number, * FROM runs ORDER BY label, seed, created")
+            db.row_factory = None  # looking up the columns by name takes longer than all the rest
+            found = db.execute("SELECT *, rowid FROM runs ORDER BY label, seed, created")
+            names = [column for column, *_ in found.description]
             rows, unreadable = [], []
             for one in found:
-                row = row_from(one)
-                rows.append(row) if row is not None else unreadable.append((one["number"],))
+                row = row_from(zip(names, one, strict=True))
+                rows.append(row) if row is not None else unreadable.append(one[-1:])
             if unreadable and self.writable:
                 db.executemany("DELETE FROM runs WHERE rowid = ?", unreadable)
         return rows
@@ -292,7 +294,7 @@ def fetch(db: sqlite3.Connection, key: str) -> Row | None:
     return None if found is None else row_from(found)
 
 
-def row_from(found: sqlite3.Row) -> Row | None:
+def row_from(found: sqlite3.Row | Iterable[tuple[str, Any]]) -> Row | None:
     """What SQLite holds as a row, where it can be one: it keeps text where a number belongs."""
     try:
         return msgspec.convert(dict(found), Row)

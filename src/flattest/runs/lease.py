@@ -106,7 +106,7 @@ class Lease:
             digests[path.name] = write_tensors(path, run.params)
         self._conclude(
             status=run.status,
-            sentence=run.sentence,
+            sentence=f"{run.sentence} {self._moved()}".strip(),
             progress=1.0,
             step=run.step,
             files={name: (self.folder / name).stat().st_size for name in digests},
@@ -131,6 +131,13 @@ class Lease:
         if last is None or last == provenance():
             return before
         return (*before, Stretch(self.record.step, last))
+
+    def _moved(self) -> str:
+        """A sentence where the run was begun on another kind of machine: some engines' numbers
+        depend on it in their last digits, which descent may make larger."""
+        here = provenance()
+        moved = any(s.provenance.is_of_another_kind(here) for s in self.record.stretches)
+        return "It was begun on another kind of machine." if moved else ""
 
     def _seconds(self) -> float:
         """The time of this stretch of work and of the earlier ones, up to their last progress; no

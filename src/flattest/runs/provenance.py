@@ -2,6 +2,7 @@
 
 import functools
 import importlib.metadata
+import os
 import platform
 import subprocess
 from pathlib import Path
@@ -11,16 +12,25 @@ import msgspec
 from flattest.machine import available_cores
 
 PACKAGES = ("flattest", "numpy", "scipy", "jax", "jaxlib", "numba", "msgspec", "distributed")
+VECTORS = ("fma", "avx2", "avx512f", "asimd", "sve")
+COMPILERS = ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES", "OPENBLAS_CORETYPE")
 
 
 class Provenance(msgspec.Struct, frozen=True):
-    """The code and the machine that made a run."""
+    """The code and the machine that made a run; `vectors` are the instructions that decide how
+    kernels are compiled, and so the last digits of some (`docs/reliability.md` says of which)."""
 
     commit: str
     versions: dict[str, str]
     host: str
     machine: str
     cores: int
+    vectors: str = ""  # records of before they were noted have none
+
+    def is_of_another_kind(self, other: "Provenance") -> bool:
+        """Whether the machines are of kinds that are known to differ."""
+        noted = self.vectors and other.vectors
+        return self.machine != other.machine or bool(noted and self.vectors != other.vectors)
 
 
 @functools.cache
@@ -31,6 +41,7 @@ def provenance() -> Provenance:
         host=platform.node(),
         machine=f"{platform.system()} {platform.machine()}, {processor()}",
         cores=available_cores(),
+        vectors=vectors(),
     )
 
 
@@ -69,9 +80,21 @@ def version(package: str) -> str:
 
 
 def processor() -> str:
+    return cpu("model name") or platform.processor() or "unknown processor"
+
+
+def vectors() -> str:
+    """The vector instructions there are, and what compilers were told in their place."""
+    found = [name for name in VECTORS if name in (cpu("flags") or cpu("Features")).split()]
+    told = [f"{name}={os.environ[name]}" for name in COMPILERS if name in os.environ]
+    return " ".join(found + told)
+
+
+def cpu(field: str) -> str:
+    """What Linux says of the first core; "" where it says nothing."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         lines = []
-    models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return models[0] if models else platform.processor() or "unknown processor"
+    found = [line.split(":", 1)[1].strip() for line in lines if line.startswith(field)]
+    return found[0] if found else ""

@@ -28,6 +28,7 @@ from flattest.runs.folder import (
     read_spec,
     row_of,
     stored_run,
+    unknown,
 )
 from flattest.runs.index import ANOTHER_STORE, SCHEMA, Index, Row
 from flattest.runs.lease import Lease
@@ -74,13 +75,10 @@ class Store:
     def adopt(self) -> None:
         """Index the run folders that are not: copied here, or left by an index that was deleted."""
         if self.index.writable:
-            found = [
-                row_of(f)
-                for f in self.strangers({row.key for row in self.index.rows()})
-                if is_asked(f)
-            ]
-            if found:
-                self.index.add(*found)
+            strangers = self.strangers({row.key for row in self.index.rows()})
+            found = [row_of(folder) for folder in strangers]
+            if asked := [row for row in found if row is not None]:
+                self.index.add(*asked)
 
     def strangers(self, known: set[str]) -> list[Path]:
         """The run folders that have none of the known keys."""
@@ -94,7 +92,8 @@ class Store:
     def _rows(self) -> list[Row]:
         """The index, and a row for each folder that is not in it."""
         rows = self.index.rows()
-        return rows + [row_of(folder) for folder in self.strangers({row.key for row in rows})]
+        strangers = self.strangers({row.key for row in rows})
+        return rows + [row_of(folder) or unknown(folder) for folder in strangers]
 
     def runs(self) -> list[StoredRun]:
         """Every run, broken ones marked, by label and seed."""

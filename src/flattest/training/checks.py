@@ -9,7 +9,7 @@ import numpy as np
 
 from flattest.curvature.inputs import attempt
 from flattest.errors import FlattestError
-from flattest.problem.checks import finite_array
+from flattest.problem.checks import check_number, finite_array
 from flattest.problem.data import Dataset, require_dataset
 from flattest.problem.libraries import torch_model
 from flattest.problem.losses import MSE, HalfMSE, Loss, check_outputs
@@ -146,3 +146,11 @@ def require_places_and_progress(checkpoint: Any, snapshots: Any, progress: Any) 
             raise FlattestError(f"{name} is the path of a folder, not {folder!r}.")
     if progress is not None and not callable(progress):
         raise FlattestError(f"progress is a function of what is done so far, not {progress!r}.")
+
+
+def require_paces(**seconds: Any) -> None:
+    """Refuse times between two reports or two checkpoints that are not numbers ≥ 0; they may be
+    infinite."""
+    for name, value in seconds.items():
+        if not (isinstance(value, float | np.floating) and value == np.inf):
+            check_number(name, value)

@@ -24,6 +24,7 @@ from flattest.problem.randomness import generator
 
 if TYPE_CHECKING:
     from flattest.training.kernels.cube import Cube
+    from flattest.training.kernels.two_layer import Samples, Sums
 
 Point = dict[str, float]  # what is logged at one epoch
 Series = dict[str, np.ndarray]
@@ -76,6 +77,18 @@ class Metrics:
 
         return None if self.population is None else Cube.of(self.population.x)
 
+    @cached_property
+    def samples(self) -> "Samples | None":
+        """The training inputs x′ as `kernels.two_layer` takes them, where it knows the network."""
+        if _slope_below(self.model) is None:
+            return None
+        from flattest.training.kernels.two_layer import LEAST_ENTRIES, Samples  # brings Numba along
+
+        model, x = cast(MLP, self.model), self.data.x
+        if self.data.n * model.width < LEAST_ENTRIES:
+            return None
+        return Samples.of(np.column_stack([x, np.ones(len(x))]) if model.bias else x)
+
     def mean_loss(self, f: np.ndarray, y: np.ndarray) -> float:
         return float(np.mean(per_sample(self.loss, f, y)))
 
@@ -122,12 +135,34 @@ class Network:
         return operator_of(metrics.model, self.params, metrics.data, metrics.loss)
 
     @cached_property
+    def sums(self) -> "tuple[np.ndarray, Sums] | None":
+        """f_θ on the training set with ‖∇L‖², Tr ∇²L and the active neurons, by a kernel of their
+        own where there is one: Tr ∇²f = 0 on a linear piece."""
+        metrics, params, low = self.metrics, self.params, _slope_below(self.metrics.model)
+        if low is None or metrics.samples is None:
+            return None
+        a, data = params["W2"], metrics.data
+        W = np.column_stack([params["W1"], params["b1"]]) if "b1" in params else params["W1"]
+        f, h = metrics.samples.forward(W, a, low)
+        f += params.get("b_out", 0.0)
+        u = metrics.loss.slope(f, data.y) / data.n
+        w = metrics.loss.curvature(f, data.y) / data.n
+        found = metrics.samples.backward(h, a, low, u, w)
+        if "b_out" in params:
+            gradient, trace_ = found.gradient + u.sum() ** 2, found.trace + w.sum()
+            found = found._replace(gradient=gradient, trace=trace_)
+        return f, found
+
+    @cached_property
     def training(self) -> tuple[float, np.ndarray, float]:
         """L(θ), f_θ on the training set and ‖∇L(θ)‖."""
         metrics, model = self.metrics, self.metrics.model
+        if self.sums is not None:
+            f, sums = self.sums
+            return metrics.mean_loss(f, metrics.data.y), f, float(np.sqrt(sums.gradient))
         if isinstance(model, MLP):
             found = cast(NetworkHessian, self.hessian)
-            return found.mean_loss(), found.f, _norm([found.vjp(found.u)])
+            return found.mean_loss(), found.f, float(np.sqrt(_square(found.vjp(found.u))))
         data = metrics.data
         if (torch := torch_model(model)) is not None:
             from flattest.training.module_engine import loss_and_gradient  # brings PyTorch along
@@ -135,7 +170,31 @@ class Network:
             (value, f), g = loss_and_gradient(torch, metrics.loss, self.params, data)
         else:
             (value, f), g = _loss_and_gradient(model, metrics.loss, self.params, data.x, data.y)
-        return float(value), f, _norm(g.values())
+        return float(value), f, float(np.sqrt(sum(map(_square, g.values()))))
+
+    @cached_property
+    def trace(self) -> float:
+        """Tr ∇²L(θ), infinite where it overflows."""
+        if self.sums is None:
+            return float(trace(self.hessian))
+        value = self.sums[1].trace
+        return value if np.isfinite(value) else np.inf
+
+    @cached_property
+    def active(self) -> float:
+        """Neurons of the first layer with σ′ ≠ 0 on some training point: the others get no
+        gradient."""
+        if self.sums is not None:
+            return float(self.sums[1].active)
+        if not isinstance(self.metrics.model, MLP):
+            return float("nan")
+        slopes = cast(NetworkHessian, self.hessian).first_slopes
+        return float((slopes != 0).any(axis=0).sum())
+
+    @cached_property
+    def squares(self) -> dict[str, float]:
+        """‖W‖² by parameter."""
+        return {name: _square(value) for name, value in self.params.items()}
 
 
 def _training(network: Network) -> Point:
@@ -144,12 +203,12 @@ def _training(network: Network) -> Point:
         "train_loss": value,
         "train_error": zero_one_error(f, network.metrics.data.y),
         "gradient_norm": gradient_norm,
-        "norm": _norm(network.params.values()),
+        "norm": float(np.sqrt(sum(network.squares.values()))),
     }
 
 
 def _sharpness(network: Network) -> Point:
-    value, bound = float(trace(network.hessian)), network.metrics.bound
+    value, bound = network.trace, network.metrics.bound
     return {"sharpness": value, "bound": bound, "gap": value / bound - 1 if bound else value}
 
 
@@ -165,15 +224,11 @@ def _test(network: Network) -> Point:
 
 
 def _norms(network: Network) -> Point:
-    return {f"norm_{name}": _norm([value]) for name, value in network.params.items()}
+    return {f"norm_{name}": float(np.sqrt(square)) for name, square in network.squares.items()}
 
 
 def _neurons(network: Network) -> Point:
-    """Neurons of the first layer with σ′ ≠ 0 on some training point: the others get no gradient."""
-    if not isinstance(network.metrics.model, MLP):
-        return {"active_neurons": float("nan")}
-    slopes = cast(NetworkHessian, network.hessian).first_slopes
-    return {"active_neurons": float((slopes != 0).any(axis=0).sum())}
+    return {"active_neurons": network.active}
 
 
 # One for each name in `log.MEASURES`.
@@ -223,8 +278,8 @@ def stagnated_at(series: Series, metrics: Metrics, weight_decay: bool) -> int | 
     return int(step[first]) if 2 * epoch[first] <= epoch[-1] else None
 
 
-def _norm(arrays) -> float:
-    return float(np.sqrt(sum(np.sum(np.square(np.asarray(value))) for value in arrays)))
+def _square(array) -> float:
+    return np.sum(np.square(np.asarray(array)))
 
 
 @partial(jax.jit, static_argnums=(0, 1))

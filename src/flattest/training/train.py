@@ -62,6 +62,7 @@ def train(
     if not isinstance(log, Log):
         raise FlattestError(f"A log is made by flattest.Log, not {log!r}.")
     checks.require_places_and_progress(checkpoint, snapshots, progress)
+    checks.require_paces(checkpoint_seconds=checkpoint_seconds, progress_seconds=progress_seconds)
     model, seed = adopted(model), checked_seed(seed)
     require_known("dtype", dtype, checks.DTYPES)
     phases, params = checks.checked(model, data, phases, loss, seed, params)

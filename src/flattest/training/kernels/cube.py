@@ -3,8 +3,8 @@
 The sums ±w_k ± … over a group of six inputs take 64 values, which are made once for two vectors of
 neurons; a point adds one of each group's (as `signs` does for products). Points are sorted by the
 inputs before the last four groups, whose sum is then shared by neighbours: four additions a neuron
-in the place of d multiplications. Two vectors' tables are as large as the nearest cache, and halve
-how often the points' sums, which are larger, pass through it.
+in the place of d multiplications. Two vectors' tables are as large as the nearest cache; a point's
+sum is two numbers and its places are small integers, so that what passes through it is little.
 """
 
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from flattest.training.kernels.common import inlined, kernel
-from flattest.training.kernels.simd import VECTOR_BYTES, fma, load, positive, spread, store, total
+from flattest.training.kernels.simd import VECTOR_BYTES, add_pair, fma, greater, load, spread, store
 
 GROUPS, BITS = 4, 6
 LEAST_INPUTS, LEAST_POINTS = 22, 128  # fewer are not worth the tables
@@ -23,10 +23,12 @@ TABLE = (GROUPS << BITS) * LANES
 class Cube(NamedTuple):
     """Points of {±1}^d in the order of their first inputs.
 
-    `order` are their places in the array they came in. Points `starts[r]` to `starts[r + 1]` have
-    the first inputs `heads[r]`; `places` (n, GROUPS) are those of their groups' sums in the table.
+    `order` are their places in x, the array they came in. Points `starts[r]` to `starts[r + 1]`
+    have the first inputs `heads[r]`; `places` (n, GROUPS) are those of their groups' sums in the
+    table.
     """
 
+    x: np.ndarray
     order: np.ndarray
     starts: np.ndarray
     heads: np.ndarray
@@ -37,34 +39,50 @@ class Cube(NamedTuple):
         """None where x are not signs, or too few of them to be worth the tables."""
         if x.shape[1] < LEAST_INPUTS or len(x) < LEAST_POINTS or not (np.abs(x) == 1).all():
             return None
-        x = np.pad(x, ((0, 0), (_missing(x.shape[1]), 0)), constant_values=1.0)
+        given, x = x, np.pad(x, ((0, 0), (_missing(x.shape[1]), 0)), constant_values=1.0)
         head = x.shape[1] - GROUPS * BITS
         order = np.lexsort(x[:, :head].T)
         signs = x[order]
         changed = (np.diff(signs[:, :head], axis=0) != 0).any(axis=1)
         starts = np.concatenate([[0], 1 + np.flatnonzero(changed), [len(x)]])
         bits = (signs[:, head:] > 0).reshape(len(x), GROUPS, BITS) @ (1 << np.arange(BITS))
-        places = (bits + np.arange(GROUPS) * 2**BITS) * LANES
+        places = ((bits + np.arange(GROUPS) * 2**BITS) * LANES).astype(np.int16)
         heads = np.ascontiguousarray(signs[starts[:-1], :head])
-        return cls(order, starts, heads, places)
+        return cls(given, order, starts, heads, places)
 
     def outputs(self, params, low: float) -> np.ndarray:
-        """W2 · σ(W1 x + b1) + b_out at the points as they came in; σ′ is `low` below 0."""
-        missing = -len(params["W2"]) % (2 * LANES)
-        first = _missing(params["W1"].shape[1])
-        W = np.ascontiguousarray(np.pad(params["W1"], ((0, missing), (first, 0))).T)
-        b, a = (np.pad(params.get(name, 0 * params["W2"]), (0, missing)) for name in ("b1", "W2"))
-        sums, tables = _aligned(len(self.order)), _aligned(2 * (GROUPS << BITS))
-        sums[:] = 0
-        _add_by_lane(self.starts, self.heads, self.places, W, b, a, low, tables, sums)
+        """W2 · σ(W1 x + b1) + b_out at the points as they came in; σ′ is `low` below 0.
+
+        σ(t) = low · t + (1 − low) relu(t), and the first sums up to one function W x + b.
+        """
+        W1, a = params["W1"], params["W2"]
+        b = params.get("b1", np.zeros(len(a)))
+        W = np.zeros((_missing(W1.shape[1]) + W1.shape[1], _padded(len(a))))
+        W[-W1.shape[1] :, : len(a)] = W1.T
+        sums, tables = np.zeros((len(self.order), 2)), _aligned(2 * (GROUPS << BITS))
+        parts = self.starts, self.heads, self.places
+        _add_by_neuron(*parts, W, _filled(b), _filled((1 - low) * a), 0.0, tables, sums)
         f = np.empty(len(self.order))
-        _add_lanes(sums, self.order, f)
+        f[self.order] = sums[:, 0] + sums[:, 1]
+        if low:
+            f += self.x @ (low * (a @ W1)) + low * (a @ b)
         return f + params.get("b_out", 0.0)
 
 
 def _missing(d: int) -> int:
     """How many inputs of weight 0 come before those of few, for every group to have its own."""
     return max(0, GROUPS * BITS + 1 - d)
+
+
+def _padded(neurons: int) -> int:
+    """As many or more, in pairs of vectors."""
+    return neurons + -neurons % (2 * LANES)
+
+
+def _filled(row: np.ndarray) -> np.ndarray:
+    filled = np.zeros(_padded(len(row)))
+    filled[: len(row)] = row
+    return filled
 
 
 def _aligned(rows: int) -> np.ndarray:
@@ -75,11 +93,11 @@ def _aligned(rows: int) -> np.ndarray:
 
 
 @kernel
-def _add_by_lane(starts, heads, places, W, b, a, low, tables, sums):
-    """Adds to sums (n, LANES) those over the neurons of each lane. W is (d, neurons), as many as a
-    multiple of 2 LANES."""
-    neurons, head = len(a), heads.shape[1]
-    below = spread(low)
+def _add_by_neuron(starts, heads, places, W, b, a, least, tables, sums):
+    """Adds to sums (n, 2) those over the even neurons and over the odd ones. W is (d, neurons), as
+    many as a multiple of 2 LANES; relu(h) = max(least, h), since of a maximum with a 0 that it sees
+    LLVM makes two operations."""
+    neurons, head, zero = len(a), heads.shape[1], spread(least)
     for first in range(0, neurons, 2 * LANES):
         second = first + LANES
         for group in range(GROUPS):
@@ -96,19 +114,11 @@ def _add_by_lane(starts, heads, places, W, b, a, low, tables, sums):
             for i in range(starts[run], starts[run + 1]):
                 h_1, h_2 = shared_1, shared_2
                 for group in range(GROUPS):
-                    place = places[i, group]
+                    place = np.intp(places[np.uintp(i), group])
                     h_1 = h_1 + load(tables, place)
                     h_2 = h_2 + load(tables, TABLE + place)
-                at = i * LANES
-                more = fma(out_2, positive(h_2, h_2, below * h_2), load(sums, at))
-                store(sums, at, fma(out_1, positive(h_1, h_1, below * h_1), more))
-
-
-@kernel
-def _add_lanes(sums, order, f):
-    """f at the points as they came in."""
-    for i in range(len(order)):
-        f[order[i]] = total(load(sums, i * LANES))
+                # relu(h) is not a number where h is not.
+                add_pair(sums, 2 * i, fma(out_2, greater(zero, h_2), out_1 * greater(zero, h_1)))
 
 
 @inlined

@@ -133,21 +133,50 @@ def positive(typingctx, t, yes, no):
 
 
 @intrinsic
+def greater(typingctx, a, b):
+    """The greater of a and b in each lane; b where one of them is not a number."""
+
+    def generate(context, builder, sig, args):
+        return builder.select(builder.fcmp_ordered(">", *args), *args)
+
+    return a(a, b), generate
+
+
+@intrinsic
 def total(typingctx, vector):
     """The sum of the lanes."""
 
     def generate(context, builder, sig, args):
-        vectors = _Vectors(context, builder, vector.dtype)
-        half, value = vectors.lanes // 2, args[0]
-        while half:
-            picks = ir.Constant(ir.VectorType(ir.IntType(32), half), list(range(half)))
-            rest = ir.Constant(ir.VectorType(ir.IntType(32), half), list(range(half, 2 * half)))
-            low = builder.shuffle_vector(value, value, picks)
-            value = builder.fadd(low, builder.shuffle_vector(value, value, rest))
-            half //= 2
+        value = _halved(builder, args[0], 1)
         return builder.extract_element(value, ir.Constant(ir.IntType(32), 0))
 
     return vector.dtype(vector), generate
+
+
+@intrinsic
+def add_pair(typingctx, array, offset, vector):
+    """array.flat[offset : offset + 2] += the sums of the even lanes and of the odd ones."""
+
+    def generate(context, builder, sig, args):
+        data = context.make_array(array)(context, builder, args[0]).data
+        pair = _halved(builder, args[2], 2)
+        at = builder.bitcast(builder.gep(data, [args[1]]), pair.type.as_pointer())
+        itemsize = VECTOR_BYTES // args[2].type.count
+        before = builder.load(at, align=itemsize)
+        builder.store(builder.fadd(before, pair), at, align=itemsize)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, vector), generate
+
+
+def _halved(builder, value, lanes):
+    """Halves of a vector added until so many lanes are left."""
+    while (half := value.type.count // 2) >= lanes:
+        picks = ir.Constant(ir.VectorType(ir.IntType(32), half), list(range(half)))
+        rest = ir.Constant(ir.VectorType(ir.IntType(32), half), list(range(half, 2 * half)))
+        low = builder.shuffle_vector(value, value, picks)
+        value = builder.fadd(low, builder.shuffle_vector(value, value, rest))
+    return value
 
 
 @intrinsic
