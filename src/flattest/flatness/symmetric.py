@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from flattest.curvature.module_operators import ModuleOperator
 from flattest.curvature.module_runs import exactly
-from flattest.curvature.modules import ModuleOperator
 from flattest.curvature.sharpness import Function, operator_of
 from flattest.errors import FlattestError
 from flattest.problem.randomness import generator
