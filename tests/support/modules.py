@@ -3,6 +3,8 @@
 A test module that imports from here is skipped where PyTorch is missing.
 """
 
+import random
+
 import numpy as np
 import pytest
 
@@ -140,6 +142,7 @@ def state(module):
         "modes": {name: m.training for name, m in module.named_modules()},
         "hooks": {n: [[*getattr(m, h)] for h in hooks] for n, m in module.named_modules()},
         "random": torch.random.get_rng_state(),
+        "others' random": (random.getstate(), np.random.get_state()[1].tobytes()),
         "default": (torch.get_default_dtype(), torch.backends.mha.get_fastpath_enabled()),
     }
 

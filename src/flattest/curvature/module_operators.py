@@ -12,12 +12,17 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_map
 
+from flattest.curvature.inputs import attempt
 from flattest.curvature.module_batches import Batch, Forward, called, outputs_of
 from flattest.curvature.module_copies import scaled
 from flattest.curvature.module_loaders import Batches
 from flattest.curvature.module_losses import MOST_OUTPUTS, Factor, SampleLoss, count
 from flattest.curvature.module_runs import exactly
-from flattest.curvature.module_second import add_products, check_second_derivatives
+from flattest.curvature.module_second import (
+    SECOND_ARE_WRONG,
+    add_products,
+    second_derivatives_are_right,
+)
 from flattest.curvature.module_squares import GaussNewton, Sums, calls, sample_by_sample
 from flattest.curvature.operator import Operator
 from flattest.curvature.progress import progress
@@ -30,6 +35,8 @@ from flattest.rescaling.units import Structure
 R = TypeVar("R")
 # Backward passes whose results are held together, where there are as many.
 _STACKED = 16
+# Values of samples whose gradients are compared with differences together.
+_MOST_COMPARED = 2**18
 
 
 @dataclass(eq=False)
@@ -76,12 +83,11 @@ class ModuleOperator(Operator):
     @cached_property
     def _walked(self) -> tuple[Structure, frozenset[nn.Module], int]:
         """The structure, the layers that take samples one by one, and how many values enter them
-        for one sample."""
-        first = self._on_device(self.batches.first.rows(0, 1))
-        with exactly(self.dtype), calls(self.module) as of_one:
-            found, seen = structure_of(self.parameters, first.x, self.run)
-        layers = sample_by_sample(self.module, of_one)
-        entering = sum(call.z.numel() for call in of_one)
+        for one sample. Samples of another shape may be computed with in another way."""
+        (found, seen, layers, entering), *others = map(self._walk, self.batches.kinds)
+        for other, _, only, more in others:
+            found = _of_both(found, other)
+            layers, entering = layers & only, max(entering, more)
         reason = ""
         if self.whole:
             reason = "a sample's outputs depend on the rest of its batch"
@@ -91,6 +97,25 @@ class ModuleOperator(Operator):
             reason = "it takes another branch for other samples"
             found = replace(found, units=reason)
         return (replace(found, exact=False, reason=reason) if reason else found), layers, entering
+
+    def _walk(self, few: Batch) -> tuple[Structure, list[Any] | None, frozenset[nn.Module], int]:
+        """The structure as the first of a few samples shows it, what its run looked at, the layers
+        that take samples one by one, and how many values enter them."""
+        few, outputs = self._on_device(few), list[torch.Tensor]()
+
+        def run(x: Any) -> torch.Tensor:
+            outputs.append(self.run(x))
+            return outputs[-1]
+
+        with exactly(self.dtype):
+            with calls(self.module) as of_one:
+                found, seen = structure_of(self.parameters, few.rows(0, 1).x, run)
+            entering = sum(call.z.numel() for call in of_one)
+            if self.whole or not outputs or not outputs[0].requires_grad:
+                return found, seen, frozenset(), entering
+            with calls(self.module) as of_few, torch.enable_grad():
+                attempt("The module fails on these inputs", self.run, few.x)
+        return found, seen, sample_by_sample(outputs[0], of_one, of_few), entering
 
     def _on_device(self, batch: Batch) -> Batch:
         return batch.on(self.device, self.dtype)
@@ -209,7 +234,7 @@ class ModuleOperator(Operator):
         parameters = list(self.parameters.values())
         with self._moved_to(theta):
             for share in self.shares():
-                found = torch.autograd.grad(share, parameters)
+                found = torch.autograd.grad(share, parameters, materialize_grads=True)
                 total += torch.cat([g.reshape(-1) for g in found])
         return total.cpu().numpy()
 
@@ -239,7 +264,8 @@ class ModuleOperator(Operator):
 
     def _along(self, f: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         u = torch.zeros_like(f, requires_grad=True)
-        parts = torch.autograd.grad(f, list(self.parameters.values()), u, create_graph=True)
+        given = list(self.parameters.values())
+        parts = torch.autograd.grad(f, given, u, create_graph=True, materialize_grads=True)
         flat = torch.cat([part.reshape(-1) for part in parts])
         return torch.autograd.grad(flat @ v, u)[0]
 
@@ -261,7 +287,9 @@ class ModuleOperator(Operator):
             columns, signs = self.loss.factor(f.detach(), one.y)
             for c, sign in enumerate(signs[0].tolist()):
                 s = columns[:, :, c].reshape(f.shape)
-                found = torch.autograd.grad(f, parameters, s, retain_graph=True)
+                found = torch.autograd.grad(
+                    f, parameters, s, retain_graph=True, materialize_grads=True
+                )
                 total += sign * sum(float(g.square().sum()) for g in found)
         return total
 
@@ -281,9 +309,21 @@ class ModuleOperator(Operator):
 
     @cached_property
     def _second_derivatives(self) -> None:
-        few = self.batches.first if self.whole else self.batches.first.rows(0, 2)
-        few = self._on_device(few)
-        check_second_derivatives(self.module, self.parameters, lambda: self._share(few))
+        """On all the data: what is dropped may be so for some samples alone. Few at a time, since
+        many have a kink wherever one looks."""
+        for batch in self.chunks():
+            rows = len(batch) if self.whole else max(1, _MOST_COMPARED // self.structure.entries)
+            for few in batch.split(rows):
+                self._check_second(few)
+
+    def _check_second(self, few: Batch) -> None:
+        share = partial(self._share, few)
+        if second_derivatives_are_right(self.module, self.parameters, share):
+            return
+        if self.whole or len(few) == 1:
+            raise FlattestError(SECOND_ARE_WRONG)
+        for half in few.split(-(-len(few) // 2)):
+            self._check_second(half)
 
     @torch.no_grad()
     def gauss_newton_diagonal(self):
@@ -357,7 +397,10 @@ class ModuleOperator(Operator):
             for batch in self._chunks_for(min(self._outputs, _STACKED), self.batches):
                 here: Sums = {}
                 with exactly(self.dtype):
-                    add(squares, self._laid_out(batch.x), batch.y, here)
+                    attempt(
+                        "The module cannot be differentiated",
+                        *(add, squares, self._laid_out(batch.x), batch.y, here),
+                    )
                 # Both at once: what Ctrl-C leaves must belong together.
                 total, seen = _added(total, here), seen + len(batch)
         except KeyboardInterrupt:
@@ -426,6 +469,14 @@ class ModuleOperator(Operator):
 
     def rescaled(self, factors):
         return scaled(self.given, factors)
+
+
+def _of_both(one: Structure, other: Structure) -> Structure:
+    """That of samples of two shapes: units as the first shows them, which are tried on all data."""
+    found = replace(one, entries=max(one.entries, other.entries))
+    if one.exact and not other.exact:
+        found = replace(found, exact=False, reason=other.reason)
+    return found if not isinstance(other.units, str) else replace(found, units=other.units)
 
 
 def _added(one: Sums, other: Sums) -> Sums:

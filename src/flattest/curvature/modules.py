@@ -16,12 +16,16 @@ from flattest.curvature.module_copies import by_batch, check_module, measurable_
 from flattest.curvature.module_loaders import batches_of
 from flattest.curvature.module_losses import SampleLoss, sample_loss
 from flattest.curvature.module_operators import ModuleOperator
+from flattest.curvature.module_randomness import Randomness
 from flattest.curvature.module_runs import exactly
+from flattest.curvature.module_second import check_first_derivatives
 from flattest.errors import FlattestError, require_known
 
 DTYPES = {"float64": torch.float64, "float32": torch.float32}
 # Outputs of all samples that are held at once to look at a user's own loss.
 _MOST_CHECKED = 2**24
+# Runs of a module that draws random numbers, which may be without effect.
+_RUNS_AT_RANDOM = 32
 
 
 def module_operator(
@@ -55,11 +59,13 @@ def module_operator(
 
 
 def _check_forward(found: ModuleOperator) -> None:
-    """On three samples: deterministic, sample by sample, finite, all weights used."""
+    """On three samples: deterministic, sample by sample, finite, all weights used, derivatives that
+    are those of the outputs."""
     few = found.batches.first if found.whole else found.batches.first.rows(0, 3)
     few = found._on_device(few)
     given = few.copy()
     versions = {name: p._version for name, p in found.parameters.items()}
+    random = Randomness.now()
     f = _attempted(found, given.x)
     if changed := [name for name, p in found.parameters.items() if p._version != versions[name]]:
         raise FlattestError(
@@ -68,15 +74,35 @@ def _check_forward(found: ModuleOperator) -> None:
         )
     if not all(map(torch.equal, *(tree_leaves(b.x) for b in (given, few)))):
         raise FlattestError("The module changes its inputs in place; let it work on a copy.")
-    again = _attempted(found, few.copy().x)
-    if finite(f) and not torch.allclose(f, again, *found.alike(1e-10, 1e-12)):
-        raise FlattestError(
-            "The module gives other outputs each time for the same inputs; make it deterministic."
-        )
-    alone = f[:1] if found.whole else _attempted(found, few.rows(0, 1).copy().x)
-    same = alone.shape == f[:1].shape and torch.allclose(f[:1], alone, *found.alike(1e-8, 1e-10))
+    _check_deterministic(found, few, f, random.drawn())
+    parts = [] if found.whole else list(zip(f.split(1), few.split(1), strict=True))
+    same = all(_gives(found, row, one.copy()) for row, one in parts)
     check_outputs("module", finite(f), same)
     _check_used(_check_loss(found.loss, f, few.y), found.parameters)
+    check_first_derivatives(found.module, found.parameters, lambda: found.run(few.copy().x))
+
+
+def _check_deterministic(found: ModuleOperator, few: Batch, f: torch.Tensor, drawn: bool) -> None:
+    """A few runs tell where no random numbers are `drawn`; others may have an effect now and then
+    only (layers that are seldom dropped)."""
+    if drawn and any(layer.training for layer in found.module.modules()):
+        raise FlattestError(
+            "The module draws random numbers in training mode, so that it gives other outputs each "
+            "time for the same inputs; call module.eval() first."
+        )
+    for _ in range(_RUNS_AT_RANDOM if drawn else 1):
+        again = _attempted(found, few.copy().x)
+        if finite(f) and not torch.allclose(f, again, *found.alike(1e-10, 1e-12)):
+            raise FlattestError(
+                "The module gives other outputs each time for the same inputs; make it "
+                "deterministic."
+            )
+
+
+def _gives(found: ModuleOperator, row: torch.Tensor, one: Batch) -> bool:
+    """Whether a sample alone has the outputs that it has among others."""
+    alone = _attempted(found, one.x)
+    return alone.shape == row.shape and torch.allclose(row, alone, *found.alike(1e-8, 1e-10))
 
 
 def _attempted(found: ModuleOperator, x: Any) -> torch.Tensor:
@@ -97,6 +123,11 @@ def _check_loss(loss: SampleLoss, f: torch.Tensor, y: torch.Tensor) -> torch.Ten
         )
     if not math.isfinite(value.item()):
         raise FlattestError("The loss is not a finite number on every sample.")
+    if loss.total(f.detach(), y).requires_grad:
+        raise FlattestError(
+            "The loss depends on parameters also without the outputs (a penalty on weights, or "
+            "weights of its own), which ∇²L of a module would not see; leave that part out."
+        )
     return value
 
 
