@@ -65,8 +65,8 @@ class _Exact(TorchFunctionMode):
         if func is not torch.Tensor.view:  # There a type says how to read the same bits.
             args = tuple(self._raise(a) for a in args)
             kwargs = {name: self._raise(a) for name, a in kwargs.items()}
-        if func in _AS_ANOTHER and isinstance(args[-1], torch.Tensor):
-            return self._like(*args)
+        if func in _AS_ANOTHER and len(args) > 1 and isinstance(args[1], torch.Tensor):
+            return self._like(*args[:2])
         return self.replaced.get(func, func)(*args, **kwargs)
 
     def _raise(self, value: Any) -> Any:
