@@ -251,9 +251,7 @@ MEASURED = {
     ),
     "channels last": image,
     "a complex buffer": lambda: vectors(rotated()),
-    "complex numbers": lambda: vectors(
-        two(lambda m, x: m.b((m.a(x) * (1 + 1j) + 0.5j).abs()))
-    ),
+    "complex numbers": lambda: vectors(two(lambda m, x: m.b((m.a(x) * (1 + 1j) + 0.5j).abs()))),
     "a layer's own forward": lambda: vectors(patched()),
     "experts by rows": lambda: vectors(two(experts_by_rows, c=Linear(4, 6))),
     "a random number without effect": lambda: vectors(

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", exc_type=ImportError)
+pytest.importorskip("jax")  # Its import draws from NumPy's random numbers.
 nn, F = torch.nn, torch.nn.functional
 MARKS = [
     pytest.mark.peer,
