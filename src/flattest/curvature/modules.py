@@ -79,7 +79,7 @@ def _check_forward(found: ModuleOperator) -> None:
     same = all(_gives(found, row, one.copy()) for row, one in parts)
     check_outputs("module", finite(f), same)
     _check_used(_check_loss(found.loss, f, few.y), found.parameters)
-    check_first_derivatives(found.module, found.parameters, lambda: found.run(few.copy().x))
+    check_first_derivatives(found.module, found.parameters, lambda: found.run(few.copy().x), f)
 
 
 def _check_deterministic(found: ModuleOperator, few: Batch, f: torch.Tensor, drawn: bool) -> None:
