@@ -91,11 +91,10 @@ def test_the_tables_of_results_are_those_of_the_committed_summaries(name):
 
 def test_the_speed_on_real_networks_is_that_of_the_kept_run():
     """`flattest bench networks --keep`."""
-    root = Path(__file__).parents[1]
-    kept = (root / "benchmarks/results/networks.txt").read_text()
+    kept = (ROOT / "benchmarks/results/networks.txt").read_text()
     seconds = re.findall(r"(?:flattest|BackPACK DiagGGNExact) +([\d.]+) s +([\d.]+) ×", kept)
     (small, _), (small_peer, small_ratio), (large, _), (large_peer, large_ratio) = seconds
-    page = (root / "docs/measure.md").read_text()
+    page = (ROOT / "docs/measure.md").read_text()
     assert f"exact | {small} | {large} |" in page
     peer = f"{small_peer} ({small_ratio} ×) | {large_peer} ({large_ratio} ×)"
     assert f"BackPACK 1.7 DiagGGNExact, exact | {peer} |" in page
