@@ -87,3 +87,14 @@ def test_the_tables_of_results_are_those_of_the_committed_summaries(name):
         assert [panel for panel in panels if f"| {panel} |" not in document] == []
     else:
         assert all(table in document for table in markdown(summaries).split("\n\n"))
+
+
+def test_the_speed_on_real_networks_is_that_of_the_kept_run():
+    """`flattest bench networks --keep`."""
+    kept = (ROOT / "benchmarks/results/networks.txt").read_text()
+    seconds = re.findall(r"(?:flattest|BackPACK DiagGGNExact) +([\d.]+) s +([\d.]+) ×", kept)
+    (small, _), (small_peer, small_ratio), (large, _), (large_peer, large_ratio) = seconds
+    page = (ROOT / "docs/measure.md").read_text()
+    assert f"exact | {small} | {large} |" in page
+    peer = f"{small_peer} ({small_ratio} ×) | {large_peer} ({large_ratio} ×)"
+    assert f"BackPACK 1.7 DiagGGNExact, exact | {peer} |" in page

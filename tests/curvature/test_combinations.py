@@ -37,6 +37,43 @@ def language():
     return Language(), (x, y), nn.CrossEntropyLoss(label_smoothing=0.1)
 
 
+class ByHand(nn.Module):
+    """A layer's weights used outside of it too, or the layer called twice, by name."""
+
+    def __init__(self, run):
+        super().__init__()
+        self.run, self.words, self.layer = run, nn.Embedding(7, 5), nn.Linear(5, 5)
+
+    def forward(self, x):
+        return self.run(self, self.words(x).mean(1))
+
+
+def by_hand(run):
+    torch.manual_seed(0)
+    return ByHand(run), (torch.randint(0, 7, (6, 4)), torch.randn(6, 7)), nn.MSELoss()
+
+
+def tied_by_hand():
+    return by_hand(lambda m, h: nn.functional.linear(torch.tanh(m.layer(h)), m.words.weight))
+
+
+def called_by_name():
+    called = lambda m, h: torch.tanh(m.layer(h)) + torch.tanh(m.layer(input=2 * h))  # noqa: E731
+    return by_hand(lambda m, h: nn.functional.pad(called(m, h), (0, 2)))
+
+
+def weight_norm():
+    """PyTorch's older one, whose weight is made of others by a hook."""
+    torch.manual_seed(0)
+    with pytest.warns(FutureWarning):
+        layer = nn.utils.weight_norm(nn.Linear(3, 5).double())
+    module = nn.Sequential(layer, nn.Tanh(), nn.Linear(5, 2)).double()
+    x, y = torch.randn(6, 3).double(), torch.randn(6, 2).double()
+    with torch.no_grad():  # Without a graph it can be copied.
+        module(x)
+    return module, (x, y), nn.MSELoss()
+
+
 def classifier(loss=None):
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(3, 6), nn.ReLU(), nn.Linear(6, 5))
@@ -60,7 +97,8 @@ def dense_gauss_newton_trace(module, data, loss):
     return float(torch.trace(J.T @ H @ J))
 
 
-@pytest.mark.parametrize("case", [language, classifier])
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+@pytest.mark.parametrize("case", [language, classifier, tied_by_hand, called_by_name, weight_norm])
 def test_the_exact_gauss_newton_trace_is_the_dense_one_also_with_tied_weights(case):
     module, data, loss = case()
     found = ft.torch.gauss_newton_trace(module, data, loss, rtol=0)

@@ -194,6 +194,115 @@ def test_a_loss_of_ones_own_that_is_no_mean_is_found_out_on_all_of_the_data():
             ft.torch.trace(module, loader, own)
 
 
+class Focal(nn.CrossEntropyLoss):
+    """(1 − p_y)² times the cross-entropy: a subclass, and another loss."""
+
+    def forward(self, f, y):
+        p = f.softmax(1).gather(1, y[:, None])[:, 0]
+        return (-((1 - p) ** 2) * p.log()).mean()
+
+
+class Fourth(nn.MSELoss):
+    def forward(self, f, y):
+        return (f - y).pow(4).mean()
+
+
+class Named(nn.MSELoss):
+    """A subclass that computes the same."""
+
+
+@pytest.mark.parametrize("loss", [Focal(), Fourth(), Named()], ids=lambda loss: type(loss).__name__)
+def test_a_subclass_of_a_loss_is_what_it_computes(loss):
+    torch.manual_seed(0)
+    module, x = mlp(4, 5, 3).double(), torch.randn(12, 4).double()
+    y = torch.randint(0, 3, (12,)) if isinstance(loss, Focal) else torch.randn(12, 3).double()
+    found = ft.torch.trace(module, (x, y), loss)
+    assert "exact" in found.route
+    assert found.value == pytest.approx(np.trace(dense_hessian(module, x, y, loss)), rel=1e-10)
+
+
+def test_a_penalty_in_the_loss_is_refused():
+    """It depends on the module's parameters, not on those of the copy that is measured."""
+    torch.manual_seed(0)
+    module, x, y = double_case(mlp(4, 5, 1))
+    penalty = lambda: sum(p.square().sum() for p in module.parameters())  # noqa: E731
+    with pytest.raises(FlattestError, match="also without the outputs"):
+        ft.torch.trace(module, (x, y), lambda f, y: F.mse_loss(f, y) + 0.1 * penalty())
+
+
+def test_samples_in_another_order_inside_keep_the_signs_of_their_own_losses():
+    """Cauchy's loss curves down for outliers."""
+    torch.manual_seed(0)
+    module, x, y = double_case(Reversed())
+    y[::2] *= 5
+    loss = lambda f, y: torch.log1p(2 * (f - y).square()).mean()  # noqa: E731
+    found = ft.torch.trace(module, (x, y), loss)
+    assert found.value == pytest.approx(np.trace(dense_hessian(module, x, y, loss)), rel=1e-10)
+
+
+class Reversed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one, self.two = nn.Linear(4, 5), nn.Linear(5, 1)
+
+    def forward(self, x):
+        return self.two(self.one(x).relu().flip(0)).flip(0)
+
+
+class OverTimes(nn.Module):
+    """Piecewise linear; over one time its weights are used once, over three times thrice."""
+
+    def __init__(self):
+        super().__init__()
+        self.cell, self.last = nn.RNNCell(4, 5, nonlinearity="relu"), nn.Linear(5, 1)
+
+    def forward(self, x):
+        h = x.new_zeros(len(x), 5)
+        for t in range(x.shape[1]):
+            h = self.cell(x[:, t], h)
+        return self.last(h)
+
+
+def test_samples_of_every_shape_are_walked():
+    torch.manual_seed(0)
+    module = OverTimes().double()
+    batches = [(torch.randn(4, t, 4).double(), torch.randn(4, 1).double()) for t in (1, 3)]
+    loss = nn.MSELoss()
+    dense = sum(np.trace(dense_hessian(module, x, y, loss)) for x, y in batches) / 2
+    found = ft.torch.trace(module, batches, loss)
+    assert found.value == pytest.approx(dense, rel=1e-10)
+    assert "more than once" in found.route
+    assert "Gauss–Newton" in ft.torch.trace(module, batches[:1], loss).route
+
+
+@pytest.mark.parametrize(
+    "cast",
+    [
+        lambda h, one: h.type(torch.FloatTensor),
+        lambda h, one: h.type("torch.FloatTensor"),
+        lambda h, one: h.type_as(one),
+        lambda h, one: h.to(one),
+    ],
+)
+def test_casts_to_the_type_of_another_tensor_lose_no_digits(cast):
+    class Cast(nn.Module):
+        def __init__(self, cast):
+            super().__init__()
+            self.cast, self.one, self.two = cast, nn.Linear(4, 5), nn.Linear(5, 1)
+
+        def forward(self, x):
+            h = self.one(x)
+            return self.two(
+                torch.tanh(h if self.cast is None else self.cast(h, torch.ones(1))).to(x)
+            )
+
+    torch.manual_seed(0)
+    module, x, y = double_case(Cast(None))
+    plain = ft.torch.trace(module, (x, y), "mse").value
+    module.cast = cast
+    assert ft.torch.trace(module, (x, y), "mse").value == pytest.approx(plain, rel=1e-13)
+
+
 class Once(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
@@ -545,5 +654,5 @@ def test_numbers_that_leave_the_tensors_are_noticed(read):
 
     torch.manual_seed(0)
     data = torch.randn(5, 2), torch.randn(5, 1)
-    with pytest.raises(ft.FlattestError, match="second derivatives of this module are wrong"):
+    with pytest.raises(ft.FlattestError, match="derivatives of this module are wrong"):
         ft.torch.trace(Leaves(), data)

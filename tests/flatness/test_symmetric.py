@@ -48,6 +48,35 @@ class Attention(nn.Module):
         return self.o((a @ self.values(z)).transpose(1, 2).flatten(2))
 
 
+class Rotary(Attention):
+    """Rotary embeddings: a plane of each head's two entries."""
+
+    def turned(self, z):
+        at = torch.arange(z.shape[-2], dtype=z.dtype)[:, None]
+        one, other = z.chunk(2, -1)
+        return z * at.cos() + torch.cat([-other, one], -1) * at.sin()
+
+    def queries(self, z):
+        return self.turned(super().queries(z))
+
+    def keys(self, z):
+        return self.turned(super().keys(z))
+
+
+class Grouped(Attention):
+    """Two heads of queries share keys and values."""
+
+    def __init__(self, width, heads):
+        super().__init__(width, heads)
+        self.k, self.v = nn.Linear(width, 2), nn.Linear(width, 2)
+
+    def keys(self, z):
+        return self.k(z)[:, None].expand(-1, 2, -1, -1)
+
+    def values(self, z):
+        return self.v(z)[:, None].expand(-1, 2, -1, -1)
+
+
 class GPT(nn.Module):
     """Blocks of attention and a ReLU layer behind LayerNorms, with residual sums."""
 
@@ -91,10 +120,21 @@ def drawn(module, seed=0, samples=3, length=5):
     return module.double().eval(), (x, y % 3)
 
 
+class TiedGPT(GPT):
+    """Its last layer is its table of words."""
+
+    def __init__(self):
+        super().__init__()
+        self.last.weight = self.words.weight
+
+
 MODULES = {
     "one head": OneHead,
     "several heads": lambda: GPT(width=6, heads=3),
     "a two-block GPT": lambda: GPT(blocks=2),
+    "rotary": lambda: GPT(attention=Rotary),
+    "grouped queries": lambda: GPT(attention=Grouped),
+    "tied words": TiedGPT,
 }
 
 
@@ -103,9 +143,8 @@ def sizes(found):
 
 
 SMALL_AND_LARGE = [
-    "one head",
-    "several heads",
-    pytest.param("a two-block GPT", marks=pytest.mark.slow),
+    name if name in ("one head", "several heads") else pytest.param(name, marks=pytest.mark.slow)
+    for name in MODULES
 ]
 
 
@@ -155,14 +194,27 @@ class Numbers:
     def scales(self, n):
         return torch.exp(self.take(n))
 
+    def turn(self):
+        """A complex number, as a matrix."""
+        a, b = self.take(2)
+        return torch.exp(a) * torch.stack(
+            [torch.stack([b.cos(), -b.sin()]), torch.stack([b.sin(), b.cos()])]
+        )
 
-def changed_heads(θ, numbers, name, width, heads):
-    A, B = (
-        torch.block_diag(*(numbers.matrix(width // heads) for _ in range(heads))) for _ in range(2)
-    )
+
+def changed_heads(θ, numbers, name, width, attention):
+    heads, size = attention.heads, width // attention.heads
+    if isinstance(attention, Grouped):  # One matrix for both heads.
+        one, other = numbers.matrix(size), numbers.matrix(size)
+        A, B = (torch.block_diag(*[M] * heads) for M in (one, other))
+    else:
+        planes = isinstance(attention, Rotary)
+        draw = numbers.turn if planes else lambda: numbers.matrix(size)
+        one = A = torch.block_diag(*(draw() for _ in range(heads)))
+        other = B = torch.block_diag(*(numbers.matrix(size) for _ in range(heads)))
     linear(θ, f"{name}.q", A)
-    linear(θ, f"{name}.k", torch.linalg.inv(A).T)
-    linear(θ, f"{name}.v", B)
+    linear(θ, f"{name}.k", torch.linalg.inv(one).T)
+    linear(θ, f"{name}.v", other)
     linear(θ, f"{name}.o", right=torch.linalg.inv(B))
 
 
@@ -178,17 +230,18 @@ def changed_gpt(θ, numbers, module):
     width = module.words.weight.shape[1]
     for i, attention in enumerate(module.attention):
         name = f"attention.{i}"
-        changed_heads(θ, numbers, name, width, attention.heads)
+        changed_heads(θ, numbers, name, width, attention)
         changed_norm(θ, numbers, f"norms.{2 * i}", [f"{name}.{s}" for s in "qkv"], width)
         changed_norm(θ, numbers, f"norms.{2 * i + 1}", [f"inner.{i}"], width)
         β = numbers.scales(5)
         linear(θ, f"inner.{i}", torch.diag(β))
         linear(θ, f"outer.{i}", right=torch.diag(1 / β))
-    changed_norm(θ, numbers, "norm", ["last"], width)
+    if "last.weight" in θ:  # A table that is tied to it stays as it is.
+        changed_norm(θ, numbers, "norm", ["last"], width)
 
 
 def changed_one(θ, numbers, module):
-    changed_heads(θ, numbers, "attention", 3, 1)
+    changed_heads(θ, numbers, "attention", 3, module.attention)
 
 
 def orbit(module, z):
@@ -351,35 +404,6 @@ class Dropped(Attention):
 class Softcapped(Attention):
     def logits(self, q, k):
         return torch.tanh(super().logits(q, k))
-
-
-class Rotary(Attention):
-    """Rotary embeddings: a plane of each head's two entries."""
-
-    def turned(self, z):
-        at = torch.arange(z.shape[-2], dtype=z.dtype)[:, None]
-        one, other = z.chunk(2, -1)
-        return z * at.cos() + torch.cat([-other, one], -1) * at.sin()
-
-    def queries(self, z):
-        return self.turned(super().queries(z))
-
-    def keys(self, z):
-        return self.turned(super().keys(z))
-
-
-class Grouped(Attention):
-    """Two heads of queries share keys and values."""
-
-    def __init__(self, width, heads):
-        super().__init__(width, heads)
-        self.k, self.v = nn.Linear(width, 2), nn.Linear(width, 2)
-
-    def keys(self, z):
-        return self.k(z)[:, None].expand(-1, 2, -1, -1)
-
-    def values(self, z):
-        return self.v(z)[:, None].expand(-1, 2, -1, -1)
 
 
 class ReluValues(Attention):

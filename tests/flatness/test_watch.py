@@ -57,6 +57,28 @@ def test_measuring_takes_no_more_than_its_share_after_the_rehearsal(cost):
     assert abs(len(watch.rows) - expected) <= max(1, 0.1 * expected)
 
 
+class Constant(Counted):
+    """Measurements that take a second for any number of samples, as those of small networks do."""
+
+    def _league(self, params, data, only, settings):
+        self.clock.now += 0.01 if len(only) == 1 and only[0] == "gradient_norm" else 1.0
+        return ft.Watch._league(self, params, data, only, settings)
+
+
+def test_a_second_rehearsal_tells_that_a_row_costs_little_more():
+    """From two samples alone a row of sixty-four would seem to take 32 s, and wait for 660."""
+    model, params, data = network()
+    watch = Constant(model, data, share=0.05, samples=64, cost=0.0, measures=["trace"])
+    shares = []
+    for _ in range(300):
+        watch.clock.now += 1.0
+        watch.step(params)
+        shares.append(watch.spent / watch.clock.now)
+    assert max(shares) <= 0.05
+    assert 50 < watch.rows[0]["seconds"] < 120
+    assert len(watch.rows) >= 10
+
+
 def test_a_step_that_is_not_asked_for_measures_nothing():
     model, params, data = network()
     watch = Counted(model, data, every=10, share=1.0, samples=2, cost=0.0, measures=["trace"])

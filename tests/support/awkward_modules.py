@@ -1,6 +1,8 @@
 """Modules as people write them, that are awkward to measure, with data for the squared loss: what
 is measured, and what is refused with the words that must be in the sentence."""
 
+import types
+
 import numpy as np
 import torch
 from einops.layers.torch import Rearrange, Reduce
@@ -106,6 +108,82 @@ def pruned():
     return module
 
 
+def rotated():
+    """A complex buffer (half a rotary embedding) beside a real one."""
+    turn = torch.randn(3, dtype=torch.complex64)
+
+    def run(m, x):
+        h = torch.view_as_complex(m.a(x).reshape(-1, 3, 2)) * m.turn
+        return m.b(torch.view_as_real(h).flatten(1).relu()) * m.one
+
+    module = two(run)
+    module.register_buffer("turn", turn)
+    module.register_buffer("one", torch.ones(1))
+    return module
+
+
+def patched():
+    """A layer whose own forward stands in the place of its class's, as adapters do it."""
+    module = two()
+    thrice = lambda layer, z: F.linear(z, 3 * layer.weight, layer.bias)  # noqa: E731
+    module.a.forward = types.MethodType(thrice, module.a)
+    return module
+
+
+def experts_by_rows(m, x):
+    chosen = (m.a(row).relu() if row[0] > 0 else m.c(row).tanh() for row in x)
+    return m.b(torch.stack([*chosen]))
+
+
+def follows(m, x):
+    """Samples as if they were times: the first depends on itself alone."""
+    h, found = x.new_zeros(6), []
+    for row in x:
+        h = (m.a(row) + m.c(h)).relu()
+        found.append(m.b(h))
+    return torch.stack(found)
+
+
+def gradient_halved(m, x):
+    h = m.a(x).relu()
+    if h.requires_grad:
+        h.register_hook(lambda g: g / 2)
+    return m.b(h)
+
+
+def clipped_straight_through():
+    """Its clipping shows in later samples only."""
+
+    def run(m, x):
+        h = m.a(x).tanh()
+        return m.b(h + (h.clamp(-0.9, 0.9) - h).detach())
+
+    module, x, y = vectors(two(run))
+    return module, x * torch.linspace(0, 1, 10)[:, None].pow(4) * 20, y
+
+
+def detached_for_some(activation):
+    def run(m, x):
+        hidden = [activation(m.a(row)) for row in x]
+        return m.b(
+            torch.stack([h.detach() if r[0] > 1 else h for h, r in zip(hidden, x, strict=True)])
+        )
+
+    module, x, y = vectors(two(run))
+    x[:, 0] = torch.arange(10) / 4
+    return module, x, y
+
+
+def halved_by_a_hook():
+    module = two()
+    module.a.register_full_backward_pre_hook(lambda layer, g: (g[0] / 2,))
+    return module
+
+
+def seldom_dropped(m, x):
+    return m.b(m.a(x).relu() * (torch.rand(()) > 1e-3))
+
+
 MEASURED = {
     "in place": lambda: vectors(two(in_place)),
     "views": lambda: vectors(two(views)),
@@ -172,6 +250,14 @@ MEASURED = {
         torch.randn(10, 2)[:, :1],
     ),
     "channels last": image,
+    "a complex buffer": lambda: vectors(rotated()),
+    "complex numbers": lambda: vectors(two(lambda m, x: m.b((m.a(x) * (1 + 1j) + 0.5j).abs()))),
+    "a layer's own forward": lambda: vectors(patched()),
+    "experts by rows": lambda: vectors(two(experts_by_rows, c=Linear(4, 6))),
+    "a random number without effect": lambda: vectors(
+        two(lambda m, x: m.b(m.a(x).relu()) + 0 * torch.rand(())).eval()
+    ),
+    "turned about and back": lambda: vectors(two(lambda m, x: m.b(m.a(x).relu().flip(0)).flip(0))),
 }
 REFUSED = {
     "outputs that drift": (lambda: vectors(Stateful(1.0)), "other outputs each time"),
@@ -199,25 +285,49 @@ REFUSED = {
         lambda: vectors(
             two(lambda m, x: m.b(torch.where(m.a(x) > 0, m.a(x).sqrt(), torch.zeros(6))))
         ),
-        "second derivatives",
+        "derivatives",
     ),
     "straight through": (
         lambda: vectors(two(lambda m, x: m.b(m.a(x) + (m.a(x).round() - m.a(x)).detach()))),
-        "second derivatives",
+        "derivatives",
     ),
     ".data": (
         lambda: vectors(two(lambda m, x: m.b(m.a(x).relu() * m.a.weight.data.mean()))),
-        "second derivatives",
+        "derivatives",
     ),
     "item()": (
         lambda: vectors(two(lambda m, x: m.b(m.a(x).relu() * m.a.weight.mean().item()))),
-        "second derivatives",
+        "derivatives",
     ),
     "NumPy over the batch": (
         lambda: vectors(two(lambda m, x: m.b(m.a(x) * float(np.asarray(m.a(x).detach()).mean())))),
         "depends on the rest of its batch",
     ),
     "pruned": (lambda: vectors(pruned()), "has hooks"),
+    "hooks of a layer's gradient": (lambda: vectors(halved_by_a_hook()), "has hooks"),
+    "hooks inside": (lambda: vectors(two(gradient_halved)), "derivatives of this module are wrong"),
+    "samples that follow one another": (
+        lambda: vectors(two(follows, c=Linear(6, 6))),
+        "depends on the rest of its batch",
+    ),
+    "clipped straight through": (clipped_straight_through, "derivatives of this module are wrong"),
+    "detached for some": (
+        lambda: detached_for_some(torch.tanh),
+        "derivatives of this module are wrong",
+    ),
+    "detached for some, piecewise linear": (
+        lambda: detached_for_some(torch.relu),
+        "derivatives of this module are wrong",
+    ),
+    "dropped once in a thousand": (lambda: vectors(two(seldom_dropped)), "training mode"),
+    "values as a new tensor": (
+        lambda: vectors(two(lambda m, x: m.b(m.a(x).relu()) * torch.tensor([m.a.weight.mean()]))),
+        "derivatives of this module are wrong",
+    ),
+    "whole numbers": (
+        lambda: vectors(nn.Sequential(parametrizations.orthogonal(Linear(4, 6)), Linear(6, 1))),
+        "outputs jump",
+    ),
 }
 
 

@@ -3,10 +3,13 @@
 A test module that imports from here is skipped where PyTorch is missing.
 """
 
+import random
+
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", exc_type=ImportError)
+pytest.importorskip("jax")  # Its import draws from NumPy's random numbers.
 nn, F = torch.nn, torch.nn.functional
 MARKS = [
     pytest.mark.peer,
@@ -140,6 +143,7 @@ def state(module):
         "modes": {name: m.training for name, m in module.named_modules()},
         "hooks": {n: [[*getattr(m, h)] for h in hooks] for n, m in module.named_modules()},
         "random": torch.random.get_rng_state(),
+        "others' random": (random.getstate(), np.random.get_state()[1].tobytes()),
         "default": (torch.get_default_dtype(), torch.backends.mha.get_fastpath_enabled()),
     }
 

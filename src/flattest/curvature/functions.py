@@ -280,7 +280,12 @@ def _checked(kind: _Function, params: Any, x, y) -> FunctionOperator:
         lambda: op.f,
     )
     finite = len(f) == len(x) and bool(np.isfinite(f).all())
-    same = np.allclose(f[:1], np.reshape(alone, (1, -1)), rtol=1e-8, atol=1e-10)
+    # The last too: of samples that follow one another, the first depends on itself alone.
+    last = kind.apply(theta, x[-1:], x)
+    same = all(
+        np.allclose(row, np.reshape(own, (1, -1)), rtol=1e-8, atol=1e-10)
+        for row, own in ((f[:1], alone), (f[-1:], last))
+    )
     check_outputs("function", finite, same)
     shapes = f"outputs {f.shape} and targets {op.y.shape}"
     if not np.isfinite(attempt(f"The loss fails on {shapes}", op.mean_loss)):

@@ -64,7 +64,7 @@ def _is_pair(data: Any) -> bool:
 
 
 def check_outputs(what: str, finite: bool, alone: bool) -> None:
-    """`finite`: a finite row for each sample; `alone`: the first is the same in a batch of its
+    """`finite`: a finite row for each sample; `alone`: it is the same in a batch of its
     own."""
     if not finite:
         raise FlattestError(f"The {what} must give a row of finite outputs for each sample.")

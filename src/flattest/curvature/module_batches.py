@@ -43,6 +43,11 @@ class Batch:
     def bytes(self) -> int:
         return sum(t.numel() * t.element_size() for t in tree_leaves((self.x, self.y)))
 
+    @property
+    def shape(self) -> tuple[tuple[int, ...], ...]:
+        """That of a sample's inputs, one after another."""
+        return tuple(tuple(t.shape[1:]) for t in tree_leaves(self.x))
+
     def split(self, rows: int) -> Iterator["Batch"]:
         for start in range(0, len(self), rows):
             yield self.rows(start, start + rows)

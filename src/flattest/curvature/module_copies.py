@@ -1,7 +1,6 @@
 """The copy of a module that is measured in its place, and modules that cannot be measured."""
 
 import copy
-import itertools
 from collections import OrderedDict
 from typing import Any
 
@@ -50,8 +49,8 @@ def _copy(module: nn.Module, dtype: torch.dtype) -> nn.Module:
     for p in module.parameters():
         if type(p) is nn.Parameter:
             memo[id(p)] = nn.Parameter(p.detach().to(dtype, copy=True), p.requires_grad)
-    work = copy.deepcopy(module, memo)
-    return work if _is_all(work, dtype) else work.to(dtype)
+    # Not `to`, which makes real numbers of complex ones.
+    return copy.deepcopy(module, memo)._apply(lambda t: t.to(_like(t, dtype)))
 
 
 def _empty_tables(layer: nn.Module) -> dict[int, Any]:
@@ -60,9 +59,11 @@ def _empty_tables(layer: nn.Module) -> dict[int, Any]:
     return {id(t): type(t)() for t in vars(layer).values() if type(t) in _TABLES and not t}
 
 
-def _is_all(module: nn.Module, dtype: torch.dtype) -> bool:
-    tensors = itertools.chain(module.parameters(), module.buffers())
-    return all(t.dtype == dtype or not t.is_floating_point() for t in tensors)
+def _like(t: torch.Tensor, dtype: torch.dtype) -> torch.dtype:
+    """The type of t's kind with as many digits."""
+    if t.is_complex():
+        return dtype.to_complex()
+    return dtype if t.is_floating_point() else t.dtype
 
 
 def check_module(module: Any) -> None:
@@ -87,7 +88,8 @@ def check_module(module: Any) -> None:
 
 def _check_layer(name: str, layer: nn.Module) -> None:
     hooks = (*layer._forward_hooks.values(), *layer._forward_pre_hooks.values())
-    if not all(isinstance(hook, _PURE_HOOKS) for hook in hooks) or layer._backward_hooks:
+    backward = layer._backward_hooks or layer._backward_pre_hooks
+    if not all(isinstance(hook, _PURE_HOOKS) for hook in hooks) or backward:
         raise FlattestError(
             f"Layer {name} has hooks, which may change what it computes; remove them to measure it."
         )

@@ -181,7 +181,7 @@ class Other:
 
 def form_of(layer: nn.Module, z: torch.Tensor) -> Form:
     """What is needed of a call layer(z) for its gradients."""
-    if {name for name, _ in layer.named_parameters()} > {"weight", "bias"}:
+    if not {name for name, _ in layer.named_parameters()} <= {"weight", "bias"}:
         return Other(layer, z)  # Its weight is made of others, as by weight norm.
     return _FORMS[type(layer)](layer, z)
 
@@ -247,4 +247,8 @@ _FORMS: dict[type, Callable[[Any, torch.Tensor], Form]] = {
     **dict.fromkeys((nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d), Other),
     **dict.fromkeys((nn.PReLU, nn.Embedding), Other),
 }
-LAYERS = frozenset(_FORMS)
+
+
+def is_known(layer: nn.Module) -> bool:
+    """Whether it is one of these layers, and computes what it does by its class."""
+    return type(layer) in _FORMS and "forward" not in vars(layer)

@@ -7,10 +7,8 @@ those of the loader's own generators), which are afterwards what they were. What
 one pass to the next is noticed by its checksum, and refused.
 """
 
-import random
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +17,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from flattest.curvature.module_batches import Batch, batch_of, is_batch
+from flattest.curvature.module_randomness import Randomness
 from flattest.errors import FlattestError
 from flattest.problem.data import Dataset
 
@@ -29,11 +28,13 @@ _END = object()
 
 @dataclass(frozen=True)
 class Batches:
-    """Batches that can be gone through again; none is empty. `samples`: of all of them."""
+    """Batches that can be gone through again; none is empty. `samples`: of all of them; `kinds`:
+    the first three samples of each shape that samples have, or fewer; those of `first` first."""
 
     again: Callable[[], Iterable[Batch]] = field(repr=False)
     first: Batch = field(repr=False)
     samples: int
+    kinds: tuple[Batch, ...] = field(repr=False)
 
     def __iter__(self) -> Iterator[Batch]:
         return iter(self.again())
@@ -53,7 +54,8 @@ def held(batches: list[Batch]) -> Batches:
     """Batches that are all in memory."""
     if not batches:
         raise FlattestError("The data are empty: they need at least one sample.")
-    return Batches(lambda: batches, batches[0], sum(map(len, batches)))
+    kinds = {batch.shape: batch.rows(0, 3) for batch in reversed(batches)}
+    return Batches(lambda: batches, batches[0], sum(map(len, batches)), tuple(kinds.values())[::-1])
 
 
 def batches_of(data: Any, most_held: int | None = None) -> Batches:
@@ -77,15 +79,17 @@ class _Loader:
 
     def __init__(self, data: Iterable[Any]):
         self.data = data
-        self.start = _Randomness.now(_generators(data))
+        self.start = Randomness.now(_generators(data))
         self.sums: list[int] = []
 
     def batches(self, most_held: int) -> Batches:
         """One pass: all is kept until it is too much, and summed up by a checksum."""
         kept: list[Batch] = []
+        kinds: dict[Any, Batch] = {}
         first, samples, size = None, 0, 0
         for batch in self._pass():
             first = batch if first is None else first
+            kinds.setdefault(batch.shape, batch.rows(0, 3).copy())
             samples += len(batch)
             size += batch.bytes
             self.sums.append(_checksum(batch))
@@ -99,7 +103,7 @@ class _Loader:
                 f"The data take more than {most_held / 2**20:.0f} MB and come from an iterator, "
                 "which can be gone through only once; give a DataLoader, or a list of batches."
             )
-        return Batches(self._again, first, samples)
+        return Batches(self._again, first, samples, tuple(kinds.values()))
 
     def _again(self) -> Iterator[Batch]:
         """The same batches once more, or a sentence."""
@@ -153,38 +157,3 @@ def _generators(data: Any) -> tuple[torch.Generator, ...]:
 
 def _generator(holder: Any) -> Any:
     return getattr(holder, "generator", None)
-
-
-@dataclass(frozen=True)
-class _Randomness:
-    """The state of all random numbers that a loader may draw."""
-
-    generators: tuple[torch.Generator, ...]
-    own: tuple[torch.Tensor, ...]
-    everyone: tuple[Any, Any, Any]
-
-    @classmethod
-    def now(cls, generators: tuple[torch.Generator, ...]) -> "_Randomness":
-        everyone = torch.get_rng_state(), np.random.get_state(), random.getstate()
-        return cls(generators, tuple(g.get_state() for g in generators), everyone)
-
-    def moved(self) -> "_Randomness":
-        return self.now(self.generators)
-
-    def restore(self) -> None:
-        for generator, state in zip(self.generators, self.own, strict=True):
-            generator.set_state(state)
-        of_torch, of_numpy, of_python = self.everyone
-        torch.set_rng_state(of_torch)
-        np.random.set_state(of_numpy)
-        random.setstate(of_python)
-
-    @contextmanager
-    def lent(self) -> Iterator[None]:
-        """Inside, random numbers go on from here; after, they are what they were."""
-        before = self.moved()
-        self.restore()
-        try:
-            yield
-        finally:
-            before.restore()

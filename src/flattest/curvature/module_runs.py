@@ -11,6 +11,8 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
+from flattest.curvature.module_randomness import Randomness
+
 _HALVES = (torch.float16, torch.bfloat16)
 # Types that stand for the one that is computed in.
 _RAISED = {
@@ -20,6 +22,13 @@ _RAISED = {
         **dict.fromkeys((torch.complex64, torch.complex32), torch.complex128),
     },
 }
+# PyTorch's older names of types, `t.type(torch.FloatTensor)`.
+_OLD = {"Float": torch.float32, "Half": torch.float16, "BFloat16": torch.bfloat16}
+_OLD_NAMES: dict[Any, torch.dtype] = {
+    **{f"torch.{name}Tensor": dtype for name, dtype in _OLD.items()},
+    **{getattr(torch, f"{name}Tensor"): dtype for name, dtype in _OLD.items()},
+}
+_AS_ANOTHER = (torch.Tensor.to, torch.Tensor.type_as)
 
 
 @contextmanager
@@ -36,7 +45,7 @@ def exactly(dtype: torch.dtype = torch.float64) -> Iterator[None]:
                 stack.enter_context(torch.compiler.set_stance("force_eager"))
             stack.enter_context(sdpa_kernel(SDPBackend.MATH))
             stack.enter_context(_Exact(dtype))
-            stack.enter_context(torch.random.fork_rng(devices=[]))
+            stack.enter_context(Randomness.now().lent())
             yield
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
@@ -56,10 +65,17 @@ class _Exact(TorchFunctionMode):
         if func is not torch.Tensor.view:  # There a type says how to read the same bits.
             args = tuple(self._raise(a) for a in args)
             kwargs = {name: self._raise(a) for name, a in kwargs.items()}
+        if func in _AS_ANOTHER and len(args) > 1 and isinstance(args[1], torch.Tensor):
+            return self._like(*args[:2])
         return self.replaced.get(func, func)(*args, **kwargs)
 
     def _raise(self, value: Any) -> Any:
+        value = _OLD_NAMES.get(value, value) if isinstance(value, str | type) else value
         return self.raised.get(value, value) if isinstance(value, torch.dtype) else value
+
+    def _like(self, t: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        """t on the device of another tensor and in its type, or in the one that stands for it."""
+        return t.to(other.device, self._raise(other.dtype))
 
 
 def _weight_norm(v: torch.Tensor, g: torch.Tensor, dim: int = 0) -> torch.Tensor:

@@ -1,13 +1,17 @@
-"""Products with ∇²L of a module by differentiating twice, and whether PyTorch's are right."""
+"""Products with ∇²L of a module by differentiating twice, and whether PyTorch's derivatives are
+right: users' code can drop part of them (`detach`, `.data`, hooks), and some operations do.
 
-from collections.abc import Callable, Mapping
+They are held to differences, at weights a little off the module's own: where a unit is exactly at a
+kink (a bias of 0 on an input of 0) differences see both sides, and derivatives one."""
 
-import numpy as np
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
 import torch
 from torch import nn
 
 from flattest.curvature.inputs import attempt
-from flattest.curvature.operator import probe
 from flattest.errors import FlattestError
 
 Parameters = Mapping[str, nn.Parameter]
@@ -18,7 +22,7 @@ def add_products(
 ) -> None:
     """Adds ∇²(share) applied to each row of v to `total`."""
     given = list(parameters.values())
-    gradient = torch.autograd.grad(share, given, create_graph=True)
+    gradient = torch.autograd.grad(share, given, create_graph=True, materialize_grads=True)
     flat = torch.cat([g.reshape(-1) for g in gradient])
     if not flat.requires_grad:  # L is affine in the parameters.
         return
@@ -27,40 +31,97 @@ def add_products(
         into += torch.cat([part.reshape(-1) for part in parts])
 
 
-def check_second_derivatives(
-    module: nn.Module, parameters: Parameters, share: Callable[[], torch.Tensor]
+def check_first_derivatives(
+    module: nn.Module,
+    parameters: Parameters,
+    outputs: Callable[[], torch.Tensor],
+    as_they_are: torch.Tensor,
 ) -> None:
-    """Looks whether PyTorch's are right for `share`, the loss of a few samples: some of its
-    operations, and users' own, drop part of them. uᵀHv = vᵀHu, and Hv is the derivative of the
-    gradient along v.
+    """Raises a sentence where gradients of `outputs`, those of a few samples, are not their
+    derivatives: uᵀJv against differences of u · f along v."""
+    directions = _directions(_scale(module, parameters))
+    v, away = next(directions), next(directions)
+    _check_continuous(parameters, outputs, as_they_are.detach(), v)
+    with _moved(parameters, _NEAR * away):
+        f = outputs()
+        u = next(_directions(torch.ones_like(f.detach()).reshape(-1))).reshape(f.shape)
+        found = torch.autograd.grad(f, [*parameters.values()], u, materialize_grads=True)
+        slopes = torch.cat([g.reshape(-1) for g in found]) * v
+        size = float(slopes.norm()) + 1e-3 * float((u * f.detach()).norm())
+        expected = float(slopes.sum(dtype=torch.float64))
+
+        def missed(step: float) -> float:
+            ends = []
+            for s in (step, -step):
+                with torch.no_grad(), _moved(parameters, s * v):
+                    ends.append(float((u * outputs()).sum(dtype=torch.float64)))
+            slope = (ends[0] - ends[1]) / (2 * step)
+            return abs(slope - expected) / (size or 1.0)
+
+        # Steps between the square root of the precision and its fourth: kinks ask for small ones.
+        digits = torch.finfo(f.dtype).eps
+        if not any(missed(digits**power) < digits**0.25 for power in _POWERS):
+            raise FlattestError(
+                "PyTorch's derivatives of this module are wrong (its gradients are not the "
+                "derivatives of its outputs): it hides a dependence on its weights, or changes "
+                "gradients as they pass (detach, .data, .item(), no_grad, hooks)."
+            )
+
+
+@torch.no_grad()
+def _check_continuous(parameters: Parameters, outputs: Callable[[], torch.Tensor], f, v) -> None:
+    """At the weights themselves, which may be where it jumps (whole numbers that are rounded)."""
+    with _moved(parameters, 4 * torch.finfo(f.dtype).eps * v):
+        jump = float((outputs() - f).norm())
+    if jump > 1e-2 * float(f.norm()):
+        raise FlattestError(
+            "The module's outputs jump where its weights are changed by next to nothing, so that "
+            "L has no derivatives there."
+        )
+
+
+def second_derivatives_are_right(
+    module: nn.Module, parameters: Parameters, share: Callable[[], torch.Tensor]
+) -> bool:
+    """Whether PyTorch's are for `share`, the loss of some samples: uᵀHv = vᵀHu, and Hv is the
+    derivative of the gradient along v.
 
     Steps of many sizes, since a gradient jumps at kinks: what counts is the best of them.
     """
     scale = _scale(module, parameters)
-    z = probe(len(scale))
-    u, v = (scale * torch.tensor(p, device=scale.device) for p in (z, _other(z)))
-    products = torch.zeros_like(torch.stack([u, v]))
-    attempt(
-        "The module cannot be differentiated twice",
-        lambda: add_products(share(), parameters, torch.stack([u, v]), products),
-    )
-    Hu, Hv = products
-    size = float((u * Hv).norm() + (v * Hu).norm())
-    asymmetry = abs(float(u @ Hv - v @ Hu)) / (size or 1.0)
-    steps = 10.0 ** -np.arange(4, 10)
-    missed = (_missed(parameters, share, v, Hv, scale, step) for step in steps)
-    miss = next((m for m in missed if m < 1e-4), 1.0)
-    if not (asymmetry < 1e-8 and miss < 1e-4):
-        raise FlattestError(
-            "PyTorch's second derivatives of this module are wrong (they are not symmetric, or "
-            "not the derivatives of its gradient): an operation of it has a backward pass that "
-            "cannot be differentiated (once_differentiable, detach, .data)."
+    u, v, away = itertools.islice(_directions(scale), 3)
+    with _moved(parameters, _NEAR * away):
+        products = torch.zeros_like(torch.stack([u, v]))
+        attempt(
+            "The module cannot be differentiated twice",
+            lambda: add_products(share(), parameters, torch.stack([u, v]), products),
+        )
+        Hu, Hv = products
+        size = float((u * Hv).norm() + (v * Hu).norm())
+        asymmetry = abs(float(u @ Hv - v @ Hu)) / (size or 1.0)
+        return asymmetry < 1e-8 and any(
+            _missed(parameters, share, v, Hv, scale, step) < 1e-4 for step in _STEPS
         )
 
 
-def _other(z: np.ndarray) -> np.ndarray:
-    """A second random vector, from a first."""
-    return np.roll(z, 1) * np.where(np.arange(len(z)) % 2, 1.0, -1.0)
+SECOND_ARE_WRONG = (
+    "PyTorch's second derivatives of this module are wrong (they are not symmetric, or not the "
+    "derivatives of its gradient): an operation of it has a backward pass that cannot be "
+    "differentiated (once_differentiable, detach, .data)."
+)
+# How far off the module's own weights, as a part of their size, derivatives are looked at.
+_NEAR = 1e-3
+# Steps for differences of gradients; the first do for most modules.
+_STEPS = (1e-6, 1e-7, 1e-5, 1e-8, 1e-4, 1e-9)
+_POWERS = (0.45, 0.35, 0.55, 0.25)
+
+
+def _directions(scale: torch.Tensor) -> Iterator[torch.Tensor]:
+    """Random directions, in each parameter's order, the same at every call."""
+    rng = torch.Generator().manual_seed(0)
+    while True:
+        drawn = torch.randn(len(scale), generator=rng, dtype=scale.dtype, device="cpu")
+        yield scale * drawn.to(scale.device)
 
 
 def _scale(module: nn.Module, parameters: Parameters) -> torch.Tensor:
@@ -88,6 +149,14 @@ def _missed(parameters: Parameters, share, v, Hv, scale, step: float) -> float:
 
 def _gradient_at(parameters: Parameters, share, move: torch.Tensor) -> torch.Tensor:
     """The gradient of `share` at θ + `move`."""
+    with _moved(parameters, move):
+        found = torch.autograd.grad(share(), [*parameters.values()], materialize_grads=True)
+    return torch.cat([g.reshape(-1) for g in found])
+
+
+@contextmanager
+def _moved(parameters: Parameters, move: torch.Tensor) -> Iterator[None]:
+    """Inside, the parameters are θ + `move`."""
     given = list(parameters.values())
     before = [p.detach().clone() for p in given]
     try:
@@ -95,9 +164,8 @@ def _gradient_at(parameters: Parameters, share, move: torch.Tensor) -> torch.Ten
             parts = move.split([p.numel() for p in given])
             for p, part in zip(given, parts, strict=True):
                 p += part.reshape(p.shape)
-        found = torch.autograd.grad(share(), given)
+        yield
     finally:
         with torch.no_grad():
             for p, value in zip(given, before, strict=True):
                 p.copy_(value)
-    return torch.cat([g.reshape(-1) for g in found])

@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
-from flattest.curvature.module_layers import LAYERS, form_of
+from flattest.curvature.module_layers import form_of, is_known
 from flattest.curvature.module_losses import Factor
 
 Sums = dict[nn.Parameter, torch.Tensor]
@@ -43,10 +43,10 @@ def calls(module: nn.Module, layers: frozenset[nn.Module] | None = None) -> Iter
     def keep(layer, args, output):
         # What follows may work in place: on outputs, whose edge stays what it is now, but not on
         # inputs, which autograd needs for the layer's own gradient (making the operator tried it).
-        if len(args) == 1 and isinstance(args[0], torch.Tensor):
+        if len(args) == 1 and isinstance(args[0], torch.Tensor) and output.requires_grad:
             found.append(Call(layer, args[0].detach(), get_gradient_edge(output)))
 
-    chosen = (m for m in module.modules() if type(m) in LAYERS) if layers is None else layers
+    chosen = filter(is_known, module.modules()) if layers is None else layers
     with ExitStack() as hooks:
         for layer in chosen:
             if any(p.requires_grad for p in layer.parameters()):
@@ -54,20 +54,42 @@ def calls(module: nn.Module, layers: frozenset[nn.Module] | None = None) -> Iter
         yield found
 
 
-def sample_by_sample(module: nn.Module, of_one: list[Call]) -> frozenset[nn.Module]:
-    """Of the calls in a run on one sample: the layers that are called once, with the sample along
-    the first axis, and share no parameter. A layer whose first axis is another, which in a batch
-    may be as long by chance, is told apart by this."""
-    times = Counter(call.layer for call in of_one)
-    holders = Counter(p for layer in module.modules() for p in layer.parameters(recurse=False))
+def sample_by_sample(
+    f: torch.Tensor, of_one: list[Call], of_few: list[Call]
+) -> frozenset[nn.Module]:
+    """Of the calls in a run on one sample, to outputs f, and on a few, that one first: the layers
+    that are called once, with samples along the first axis in their order, and whose parameters are
+    used nowhere else. A layer whose first axis is another, which in a batch may be as long by
+    chance, is told apart by this."""
+    times, used = Counter(call.layer for call in of_one), _uses(f)
+    first = {call.layer: call.z[:1] for call in of_few if call.z.dim()}
     return frozenset(
         call.layer
         for call in of_one
         if times[call.layer] == 1
         and call.z.dim() > 1
         and len(call.z) == 1
-        and all(holders[p] == 1 for p in call.layer.parameters())
+        and _close(first.get(call.layer), call.z)
+        and all(used[p] == 1 for p in call.layer.parameters() if p.requires_grad)
     )
+
+
+def _close(one: torch.Tensor | None, other: torch.Tensor) -> bool:
+    same = one is not None and one.shape == other.shape
+    return same and torch.allclose(one, other, 1e-4, 1e-4 * float(other.abs().max()))
+
+
+def _uses(f: torch.Tensor) -> Counter[torch.Tensor]:
+    """How often each parameter is used on the way to f."""
+    todo, known, found = [f.grad_fn], {f.grad_fn}, Counter[torch.Tensor]()
+    while todo:
+        for node, _ in todo.pop().next_functions:
+            if hasattr(node, "variable"):
+                found[node.variable] += 1
+            elif node is not None and node not in known:
+                known.add(node)
+                todo.append(node)
+    return found
 
 
 class _Affine(TorchFunctionMode):
@@ -159,7 +181,8 @@ class GaussNewton:
             return _Run(torch.empty(0), [])
         with calls(self.module, self.layers) as found, torch.enable_grad(), _Affine():
             f = self.run(self.module, x)
-        return _Run(f, [call for call in found if len(call.z) == samples])
+        times = Counter(call.layer for call in found)
+        return _Run(f, [c for c in found if len(c.z) == samples and times[c.layer] == 1])
 
     def _passes(self, run: "_Run", y: torch.Tensor):
         """Forms of the layers, and for some columns at a time δ at each of them, with signs."""
@@ -190,7 +213,7 @@ class GaussNewton:
             columns, signs = self.factor(f.detach(), y[i : i + 1])
             for c in range(columns.shape[2]):
                 s = columns[:, :, c].reshape(f.shape)
-                found = torch.autograd.grad(f, rest, s, retain_graph=True)
+                found = torch.autograd.grad(f, rest, s, retain_graph=True, materialize_grads=True)
                 yield (i, c), signs[0, c], zip(rest, found, strict=True)
 
 

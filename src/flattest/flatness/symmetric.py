@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from flattest.curvature.module_operators import ModuleOperator
 from flattest.curvature.module_runs import exactly
-from flattest.curvature.modules import ModuleOperator
 from flattest.curvature.sharpness import Function, operator_of
 from flattest.errors import FlattestError
 from flattest.problem.randomness import generator
@@ -97,12 +97,13 @@ def flattest_bases(op: ModuleOperator) -> LeastGaussNewton | str:
     if op.whole:
         return "a sample's outputs depend on the rest of its batch"
     with exactly():
-        proposed = bases_of(op.parameters, op._on_device(op.batches.first.rows(0, 1)).x, op.run)
+        one = op._on_device(op.batches.first.rows(0, 1))
+        proposed, lost = bases_of(op.parameters, one.x, op.run)
     if isinstance(proposed, str):
         return proposed
     smaller, notes = _small(op, proposed)
     found, remarks = _agreed(op, smaller)
-    notes += remarks
+    notes += remarks + ([f"not all symmetries are found: {lost}"] if lost else [])
     layout = Layout(found, _shapes(op))
     terms, shares = _terms(op, layout)
     if shares[-1] > _ROUNDING * shares[1]:

@@ -2,7 +2,8 @@
 
 A measurement is taken only when all that were taken, with this one, stay within `share` of the time
 since the watch began; how long one takes is known from the last, and at first from a rehearsal on
-two samples, which waits until it fits too. The network as it was at the start is kept, and measured
+two samples, which waits until it fits too, and from one on eight, which tells how much of that is
+the same for any number. The network as it was at the start is kept, and measured
 once that can be afforded.
 """
 
@@ -26,7 +27,7 @@ from flattest.problem.models import FunctionModel, Model
 
 DEFAULT = ("trace", "least_trace", "top_eigenvalue")
 """What is measured unless other measures are asked for."""
-REHEARSED = 2  # samples
+REHEARSED, AGAIN = 2, 8  # samples
 GLANCE, GLANCES = ("gradient_norm",), 40  # a rehearsal takes about so many glances, or fewer
 Row = dict[str, float]
 
@@ -71,13 +72,14 @@ class Watch:
         if unknown := [name for name in self.measures if name not in MEASURES]:
             raise FlattestError(f"There is no measure {unknown[0]}; valid: {', '.join(MEASURES)}.")
         self._function, self._loss = function, loss
-        self._few = self._spread(data, REHEARSED)
+        self._few, self._more = (self._spread(data, count) for count in (REHEARSED, AGAIN))
         self._data = self._spread(data, samples)
-        self._scale = samples / REHEARSED
+        self._samples = samples
         self.every, self.share, self.lr, self.to = every, share, lr, tuple(to)
         self.rows: list[Row] = []
         self.steps = 0
         self._cost: float | None = None
+        self._rehearsed: float | None = None
         self._glance: float | None = None
         self._start: Any = None
         self._model: FunctionModel | None = None
@@ -110,8 +112,25 @@ class Watch:
                 self._glance = self._timed(glance)
             if not self._affordable(GLANCES * self._glance):
                 return np.inf
-            self._cost = self._timed(lambda: self._measured(params, lr, self._few)) * self._scale
+            once = self._timed(lambda: self._measured(params, lr, self._few))
+            self._rehearsed, self._cost = once, once * self._samples / REHEARSED
+        elif self._rehearsed is not None and not self.rows:
+            self._rehearse_again(params, lr, self._rehearsed)
         return self._cost
+
+    def _rehearse_again(self, params: Any, lr: float | None, few: float) -> None:
+        """Where a row would be too long by its samples' share of the rehearsal: a second one may
+        show that most of that is the same for any number of samples. Twice what a line through
+        both says, since times scatter."""
+        if self._samples <= AGAIN or self._affordable(few * self._samples / REHEARSED):
+            return
+        if not self._affordable(few * AGAIN / REHEARSED):
+            return
+        more = self._timed(lambda: self._measured(params, lr, self._more))
+        each = max(0.0, more - few) / (AGAIN - REHEARSED)
+        line = more + each * (self._samples - AGAIN)
+        self._cost = min(few * self._samples / REHEARSED, 2 * line)
+        self._rehearsed = None
 
     def _guess(self) -> float:
         """What a glance may take, before there was one: as long as two steps of the training, and

@@ -15,7 +15,17 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
 
-from flattest.rescaling.units import FIXED, Ends, NotFollowed, Structure, Units
+from flattest.rescaling.units import (
+    EXCHANGED,
+    FIXED,
+    SHARED,
+    SPARSE,
+    WINDOWS,
+    Ends,
+    NotFollowed,
+    Structure,
+    Units,
+)
 
 
 @dataclass(frozen=True)
@@ -63,7 +73,8 @@ def structure_of(jaxpr: core.ClosedJaxpr, leaves: dict[str, Any], x) -> Structur
     for name in names:
         ends = walk.targets[name], walk.sources[name]
         walk.units.ends[name] = Ends(*(end.reshape(np.shape(leaves[name])) for end in ends))
-    return Structure(walk.units, exact=not walk.reason, reason=walk.reason)
+    units = walk.units.lost() or walk.units
+    return Structure(units, exact=not walk.reason, reason=walk.reason)
 
 
 def unused(jaxpr: core.ClosedJaxpr, leaves: dict[str, Any]) -> list[str]:
@@ -154,10 +165,10 @@ class _Walk:
             frozenset().union(*(v.depends for v in values)),
         )
 
-    def tied(self, value: Hidden, axes: tuple[int, ...]) -> np.ndarray:
+    def tied(self, value: Hidden, axes: tuple[int, ...], losing: str = "") -> np.ndarray:
         """Positions along `axes` scale together: one unit for all, with axes of length 1."""
         first = value.units.min(axis=axes, keepdims=True)
-        self.units.tie(value.units, first)
+        self.units.tie(value.units, first, losing)
         return first
 
     def channels(self, value: Hidden, axes: tuple[int, ...]) -> np.ndarray:
@@ -267,10 +278,22 @@ def _spread(value: Weight | Hidden, shape) -> Weight | Hidden:
 
 
 def _of_two_values(walk: _Walk, one: Hidden, other: Hidden) -> Hidden:
-    """Still affine in each weight where the two have none in common."""
+    """Still affine in each weight where the two have none in common. Where one is held, the other
+    goes through."""
+    depends = _apart(one, other)
+    shape = np.broadcast_shapes(one.units.shape, other.units.shape)
+    for held, free in ((one, other), (other, one)):
+        if walk.units.held(held.units):
+            return Hidden(np.broadcast_to(free.units, shape), depends)
+    for value in (one, other):
+        walk.units.pin(value.units, EXCHANGED)
+    return Hidden(np.full(shape, FIXED), depends)
+
+
+def _apart(one: Hidden, other: Hidden) -> frozenset[str]:
     if common := one.depends & other.depends:
         raise NotFollowed(f"it multiplies values that both depend on {min(common)}")
-    return walk.pinned(one, other)
+    return one.depends | other.depends
 
 
 def _scaled_by(walk: _Walk, value: Hidden, weight: Weight) -> Hidden:
@@ -279,7 +302,7 @@ def _scaled_by(walk: _Walk, value: Hidden, weight: Weight) -> Hidden:
     inverse = inverse.reshape(weight.index.shape)
     source = np.zeros(own.size, int)
     source[inverse] = value.units
-    walk.units.tie(value.units, source[inverse])
+    walk.units.tie(value.units, source[inverse], SHARED)
     target = walk.units.new(own.size)
     walk.use(Weight(weight.name, own), target, source)
     return Hidden(target[inverse], value.depends | {weight.name})
@@ -306,9 +329,10 @@ def _argument(walk: _Walk, equation, shape, value):
 
 
 def _window(walk: _Walk, equation, shape, value, *starts):
-    """Pooling: all positions along the pooled axes scale together."""
+    """Pooling: all positions along the pooled axes are taken to scale together."""
     value, size = walk.hidden(value), equation.params["window_dimensions"]
-    first = walk.tied(value, tuple(a for a, s in enumerate(size) if s > 1))
+    axes = tuple(a for a, s in enumerate(size) if s > 1)
+    first = walk.tied(value, axes, "" if all(shape[a] == 1 for a in axes) else WINDOWS)
     return Hidden(np.broadcast_to(first, shape), value.depends)
 
 
@@ -330,8 +354,9 @@ def _dot(walk: _Walk, equation, shape, one, other):
     if isinstance(one, Weight) and isinstance(other, Weight):
         raise NotFollowed("it multiplies two of its parameters")
     if isinstance(one, Hidden) and isinstance(other, Hidden):
-        mixed = _of_two_values(walk, *(_flat_pin(walk, v) for v in (one, other)))
-        return Hidden(np.full(shape, FIXED), mixed.depends)
+        for v in (one, other):
+            walk.units.pin(v.units, EXCHANGED)
+        return Hidden(np.full(shape, FIXED), _apart(one, other))
     if left_batch:
         raise NotFollowed("it multiplies batches of matrices")
     if isinstance(other, Weight):
@@ -339,12 +364,9 @@ def _dot(walk: _Walk, equation, shape, one, other):
     if isinstance(one, Weight):
         return _weighted(walk, shape, other, tuple(right), one, tuple(left), last=False)
     value, axes = (one, tuple(left)) if isinstance(one, Hidden) else (other, tuple(right))
-    return _mixed(walk, shape, value, axes, last=isinstance(one, Hidden))
-
-
-def _flat_pin(walk: _Walk, value: Hidden) -> Hidden:
-    walk.units.pin(value.units)
-    return Hidden(np.full(1, FIXED), value.depends)
+    by = other if isinstance(one, Hidden) else one
+    losing = SPARSE if isinstance(by, Known) and np.any(np.asarray(by.value) == 0) else ""
+    return _mixed(walk, shape, value, axes, isinstance(one, Hidden), losing)
 
 
 def _weighted(walk: _Walk, shape, value, axes, weight: Weight, contracted, last: bool) -> Hidden:
@@ -365,9 +387,9 @@ def _weighted(walk: _Walk, shape, value, axes, weight: Weight, contracted, last:
     return Hidden(np.broadcast_to(placed, shape), value.depends | {weight.name})
 
 
-def _mixed(walk: _Walk, shape, value: Hidden, axes, last: bool) -> Hidden:
+def _mixed(walk: _Walk, shape, value: Hidden, axes, last: bool, losing: str) -> Hidden:
     """A product with a constant matrix: what it mixes scales together."""
-    kept = walk.tied(value, axes).squeeze(axes)
+    kept = walk.tied(value, axes, losing).squeeze(axes)
     more = len(shape) - kept.ndim
     placed = kept.reshape(kept.shape + (1,) * more) if last else kept
     return Hidden(np.broadcast_to(placed, shape), value.depends)

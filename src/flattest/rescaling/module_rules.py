@@ -16,7 +16,15 @@ from flattest.rescaling.module_walk import (
     tensors_in,
     without_repeats,
 )
-from flattest.rescaling.units import DEGENERATE, FIXED, NotFollowed
+from flattest.rescaling.units import (
+    DEGENERATE,
+    EXCHANGED,
+    FIXED,
+    SHARED,
+    SPARSE,
+    WINDOWS,
+    NotFollowed,
+)
 
 
 def _same(walk: Walk, func, out, x, *args, **kwargs):
@@ -26,6 +34,8 @@ def _same(walk: Walk, func, out, x, *args, **kwargs):
 
 def _copied(walk: Walk, func, out, x, *args, **kwargs):
     """A copy, or a constant multiple: of a weight it still stands for that weight."""
+    if out.is_complex():
+        raise NotFollowed("it computes with complex numbers")
     if not out.is_floating_point():
         return _steps(walk, func, out, x)
     if walk.kind(x) == Kind.WEIGHT and layout(out) == layout(x) and not _repeats(x):
@@ -160,11 +170,29 @@ def _varies(walk: Walk, value) -> bool:
 
 
 def _of_two_values(walk: Walk, one: Hidden, other: Hidden) -> Hidden:
-    """Still affine in each weight where the two have none in common."""
+    """Entry by entry, still affine in each weight where the two have none in common. Where one is
+    held, the other goes through."""
+    depends = _apart(walk, one, other)
+    shape = np.broadcast_shapes(one.units.shape, other.units.shape)
+    for held, free in ((one, other), (other, one)):
+        if walk.units.held(held.units):
+            return Hidden(np.broadcast_to(free.units, shape), depends)
+    _exchanged(walk, one, other)
+    return Hidden(np.full(shape, FIXED), depends)
+
+
+def _apart(walk: Walk, one: Hidden, other: Hidden) -> frozenset[str]:
+    """What a product of two values depends on, which must have no weight in common."""
     if one.depends & other.depends:
         walk.reason = walk.reason or "it multiplies two of its values"
         raise NotFollowed("it multiplies two of its values")
-    return walk.pinned(one, other)
+    return one.depends | other.depends
+
+
+def _exchanged(walk: Walk, *values: Hidden) -> None:
+    """Of two values that are multiplied one may be scaled up and the other down."""
+    for value in values:
+        walk.units.pin(value.units, EXCHANGED)
 
 
 def _scaled_by(walk: Walk, value: Hidden, weight: torch.Tensor) -> Hidden:
@@ -175,7 +203,7 @@ def _scaled_by(walk: Walk, value: Hidden, weight: torch.Tensor) -> Hidden:
     spread = weight.detach().expand(value.units.shape)
     own = without_repeats(spread)
     axes = tuple(a for a in range(own.dim()) if own.size(a) != spread.size(a))
-    source = walk.tied(value.units, axes) if axes else value.units
+    source = walk.tied(value.units, axes, SHARED) if axes else value.units
     target = walk.units.new(*own.shape)
     walk.weigh(own, target, source)
     return Hidden(np.broadcast_to(target, value.units.shape), value.depends | {name})
@@ -223,11 +251,12 @@ def _argument(walk: Walk, func, out, x, *args, **kwargs):
 
 
 def _spatial(axes: int) -> Rule:
-    """Pooling, resizing: all positions of a channel scale together."""
+    """Pooling, resizing: all positions of a channel are taken to scale together."""
 
     def rule(walk: Walk, func, out, x, *args, **kwargs):
         found = walk.hidden(x)
-        first = walk.tied(found.units, tuple(range(x.dim() - axes, x.dim())))
+        losing = "" if out.shape[-axes:].numel() == 1 else WINDOWS
+        first = walk.tied(found.units, tuple(range(x.dim() - axes, x.dim())), losing)
         return Hidden(np.broadcast_to(first, tuple(out.shape)), found.depends)
 
     return rule
@@ -318,16 +347,20 @@ def _contracted(walk: Walk, one: torch.Tensor, other: torch.Tensor) -> Hidden:
         turned = Hidden(value.units.transpose(0, 2, 1), value.depends)
         found = _weighted(walk, (shape[0], shape[2], shape[1]), turned, one.transpose(1, 2))
         return Hidden(found.units.transpose(0, 2, 1), found.depends)
+    value, by, axis = (one, other, 2) if kinds[0] == Kind.HIDDEN else (other, one, 1)
+    found, losing = walk.hidden(value), ""
     if kinds[0] == kinds[1] == Kind.HIDDEN:
-        found = _of_two_values(walk, *(_flat(walk.hidden(t)) for t in (one, other)))
-        return Hidden(np.full(shape, FIXED), found.depends)
-    value, axis = (one, 2) if kinds[0] == Kind.HIDDEN else (other, 1)
-    found = walk.hidden(value)
-    return Hidden(np.broadcast_to(walk.tied(found.units, (axis,)), shape), found.depends)
-
-
-def _flat(value: Hidden) -> Hidden:
-    return Hidden(value.units.reshape(-1, 1)[:, 0][None], value.depends)
+        depends = _apart(walk, found, factor := walk.hidden(by))
+        if walk.units.held(found.units):
+            found, factor, axis = factor, found, 1
+        if not walk.units.held(factor.units):
+            _exchanged(walk, found, factor)
+            return Hidden(np.full(shape, FIXED), depends)
+        found = Hidden(found.units, depends)
+    elif bool((by == 0).any()):
+        losing = SPARSE
+    units = walk.tied(found.units, (axis,), losing)
+    return Hidden(np.broadcast_to(units, shape), found.depends)
 
 
 def _weighted(walk: Walk, shape, value: Hidden, weight: torch.Tensor) -> Hidden:
@@ -354,11 +387,13 @@ def _convolution(walk: Walk, func, out, x, weight, bias, stride, *settings):
         target, depends = _convolved(walk, weight, source, groups, turned, len(spatial))
     elif walk.kind(weight) == Kind.HIDDEN:
         kernel = walk.hidden(weight)
-        depends = _of_two_values(walk, _flat(value), _flat(kernel)).depends
+        depends = _apart(walk, value, kernel)
+        _exchanged(walk, value, kernel)
         target = np.full(out.shape[1], FIXED)
     else:
         depends = frozenset()
-        target = np.repeat(walk.tied(source, (1,)), out.shape[1] // groups, axis=1).ravel()
+        losing = SPARSE if bool((weight == 0).any()) else ""
+        target = np.repeat(walk.tied(source, (1,), losing), out.shape[1] // groups, axis=1).ravel()
     if bias is not None:
         depends |= _biased(walk, bias, target)
     placed = target.reshape(-1, *(1,) * len(spatial))

@@ -36,20 +36,20 @@ from flattest.rescaling.units import FIXED, Ends, NotFollowed
 
 def bases_of(
     parameters: Mapping[str, torch.Tensor], x: Any, run: Callable[[Any], torch.Tensor]
-) -> Bases | str:
+) -> tuple[Bases | str, str]:
     """The bases that run(x), x being one sample (a batch of one), leaves open, or the reason why
-    they cannot be seen."""
+    they cannot be seen; and which rescalings may be missing, if any."""
     walk = SymmetryWalk(parameters, x)
     try:
         with torch.enable_grad(), Leaving(walk), walk:
             output = run(x)
     except Exception as error:  # Whatever a user's forward raises for a batch of one.
-        return f"it fails on a batch of one ({first_line(error)})"
+        return f"it fails on a batch of one ({first_line(error)})", ""
     walk.output(output)
     if walk.stopped:
-        return walk.stopped
+        return walk.stopped, ""
     units = walk.finished()
-    return bases(units, walk.duals, walk.lists)
+    return bases(units, walk.duals, walk.lists), units.lost()
 
 
 class SymmetryWalk(Walk):
@@ -132,9 +132,6 @@ class SymmetryWalk(Walk):
     def one_by_one(self, units: np.ndarray) -> None:
         self.lists.append((units, units))
 
-    def held(self, units: np.ndarray) -> bool:
-        return bool((self.units.components()[units] == FIXED).all())
-
     def taken_with(self, units: np.ndarray, factor) -> None:
         """A factor that is not the same for all units of a vector takes them one by one."""
         if not isinstance(factor, torch.Tensor) or factor.numel() == 1:
@@ -164,7 +161,7 @@ def _multiplied(walk: SymmetryWalk, func, out, one, other, **kwargs):
 def _of_two_values(walk: SymmetryWalk, func, out, one, other):
     first, second = walk.hidden(one), walk.hidden(other)
     kept, factor = (first, other), second
-    if not name_of(func).startswith("div") and walk.held(first.units):
+    if not name_of(func).startswith("div") and walk.units.held(first.units):
         kept, factor = (second, one), first
     walk.units.pin(factor.units)
     units = np.broadcast_to(kept[0].units, tuple(out.shape))
@@ -206,9 +203,9 @@ def _matrix_product(walk: SymmetryWalk, func, out, one, other):
     depends = walk.hidden(one).depends | walk.hidden(other).depends
     shape = first.shape[0], first.shape[1], second.shape[2]
     _by_matrix(walk, one, other)
-    if walk.held(first):
+    if walk.units.held(first):
         units = np.broadcast_to(walk.tied(second, (1,)), shape)
-    elif walk.held(second):
+    elif walk.units.held(second):
         units = np.broadcast_to(walk.tied(first, (2,)), shape)
     else:
         left, right = walk.tied(first, (1,)), walk.tied(second, (2,))

@@ -323,10 +323,10 @@ class Walk(Seen):
 
     # What rules do with units.
 
-    def tied(self, units: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+    def tied(self, units: np.ndarray, axes: tuple[int, ...], losing: str = "") -> np.ndarray:
         """Positions along `axes` scale together: one unit for all, with axes of length 1."""
         first = units.min(axis=axes, keepdims=True)
-        self.units.tie(units, first)
+        self.units.tie(units, first, losing)
         return first
 
     def pinned(self, *values: Hidden) -> Hidden:

@@ -36,5 +36,6 @@ def structure_of(
         reason = walk.reason or walk.stopped
         return Structure(walk.stopped, exact=False, reason=reason, entries=walk.entries), None
     notes = tuple(dict.fromkeys(walk.notes))
-    found = Structure(walk.finished(), not walk.reason, walk.reason, notes, walk.entries)
+    units = walk.finished()
+    found = Structure(units.lost() or units, not walk.reason, walk.reason, notes, walk.entries)
     return found, walk.seen if walk.branches else None

@@ -22,6 +22,13 @@ DEGENERATE = (
     "the units behind {} are scale-invariant: enlarging the weights that feed it flattens without "
     "limit and without changing the function, so the infimum is degenerate"
 )
+EXCHANGED = (
+    "it multiplies two of its values, one of which may be scaled up and the other down; such "
+    "rescalings are not followed"
+)
+SHARED = "one of its weights scales several units, whose rescalings are not followed"
+WINDOWS = "it pools units of their own scales, whose rescalings are not followed"
+SPARSE = "it multiplies by a matrix with zeros, behind which rescalings are not followed"
 # Entries this small against the whole are rounding errors of either sign.
 _ROUNDING = 1e-12
 
@@ -41,6 +48,8 @@ class Units:
     ends: dict[str, Ends] = field(default_factory=dict)
     _count: int = 1
     _ties: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
+    # Ties that a rule made for want of a better one, with what they may have lost.
+    _unneeded: list[tuple[str, np.ndarray, np.ndarray]] = field(default_factory=list)
 
     def new(self, *shape: int) -> np.ndarray:
         """Fresh units in an array of this shape."""
@@ -48,18 +57,34 @@ class Units:
         self._count += size
         return np.arange(self._count - size, self._count).reshape(shape)
 
-    def tie(self, one, other) -> None:
-        """The entries of both arrays, after broadcasting, scale together."""
+    def tie(self, one, other, losing: str = "") -> None:
+        """The entries of both arrays, after broadcasting, scale together; or are held so where they
+        need not, `losing` rescalings."""
         one, other = np.broadcast_arrays(one, other)
         repeated = [a == b == 0 for a, b in zip(one.strides, other.strides, strict=True)]
         once = tuple(slice(1) if r else slice(None) for r in repeated)
         one, other = one[once], other[once]
-        if (differ := one != other).any():
-            self._ties.append((one[differ], other[differ]))
+        if not (differ := one != other).any():
+            return
+        pair = one[differ], other[differ]
+        if losing:
+            self._unneeded.append((losing, *pair))
+        else:
+            self._ties.append(pair)
 
-    def pin(self, units) -> None:
-        """These units cannot be rescaled."""
-        self.tie(units, FIXED)
+    def pin(self, units, losing: str = "") -> None:
+        """These units cannot be rescaled, or are held so."""
+        self.tie(units, FIXED, losing)
+
+    def held(self, units: np.ndarray) -> bool:
+        """Whether none of these can be rescaled."""
+        return bool((self.components()[units] == FIXED).all())
+
+    def lost(self) -> str:
+        """Which rescalings may be missing, if any: where units are held together that nothing else
+        ties."""
+        of = _connected(self._count, self._ties)
+        return next((why for why, one, other in self._unneeded if (of[one] != of[other]).any()), "")
 
     @property
     def count(self) -> int:
@@ -68,11 +93,11 @@ class Units:
 
     @property
     def ties(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        return self._ties
+        return self._ties + [(one, other) for _, one, other in self._unneeded]
 
     def components(self) -> np.ndarray:
         """For each unit, the number of the set of units it is tied to; 0 for what is fixed."""
-        found = _connected(self._count, self._ties)
+        found = _connected(self._count, self.ties)
         # Numbered by first appearance, so that unit 0 is in component 0.
         _, first, component = np.unique(found, return_index=True, return_inverse=True)
         return np.argsort(np.argsort(first))[component]

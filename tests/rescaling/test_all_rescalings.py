@@ -1,0 +1,233 @@
+"""All rescalings of a network, written by hand, and an optimizer over them: nothing is below what
+is called proven. Where a walk cannot follow them all there is no least trace."""
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+import flattest as ft
+from support.modules import MARKS, F, nn, one_thread, torch  # noqa: F401
+
+pytestmark = MARKS
+
+
+class Made(nn.Module):
+    """A function of x and of parts: a(x) of six units, then b."""
+
+    def __init__(self, run, **parts):
+        super().__init__()
+        self.run, self.a, self.b = run, nn.Linear(4, 6), nn.Linear(6, 1)
+        for name, part in parts.items():
+            setattr(self, name, part)
+
+    def forward(self, x):
+        return self.run(self, x)
+
+
+def into(θ, layer, by):
+    θ[f"{layer}.weight"] = θ[f"{layer}.weight"] * by[:, None]
+    θ[f"{layer}.bias"] = θ[f"{layer}.bias"] * by
+
+
+def units(θ, s):
+    into(θ, "a", s[:6])
+    θ["b.weight"] = θ["b.weight"] / s[:6]
+
+
+def shared_factor(θ, s):
+    units(θ, s)
+    θ["t"], θ["b.weight"] = θ["t"] * s[6], θ["b.weight"] / s[6]
+
+
+def two_factors(θ, s):
+    into(θ, "a", s[:6])
+    into(θ, "c", s[6:])
+    θ["b.weight"] = θ["b.weight"] / (s[:6] * s[6:])
+
+
+def both(θ, s):
+    into(θ, "a", s)
+    into(θ, "c", s)
+    θ["b.weight"] = θ["b.weight"] / s
+
+
+def windows(θ, s):
+    into(θ, "a", s.repeat_interleave(2))
+    θ["b.weight"] = θ["b.weight"] / s
+
+
+def permuted(θ, s):
+    into(θ, "a", s)
+    θ["b.weight"] = θ["b.weight"] / s.roll(2)
+
+
+def factors(θ, s):
+    into(θ, "a", s[:6])
+    θ["g"], θ["b.weight"] = θ["g"] * s[6:] / s[:6], θ["b.weight"] / s[6:]
+
+
+def scalar(value):
+    return nn.Parameter(torch.tensor(value))
+
+
+OTHER = {"c": lambda: nn.Linear(4, 6)}
+FOLLOWED = {
+    "units": (lambda m, x: m.b(m.a(x).relu()), {}, units, 6),
+    "a step times its value": (lambda m, x: m.b((h := m.a(x)) * (h > 0)), {}, units, 6),
+    "half of h + |h|": (lambda m, x: m.b(((h := m.a(x)) + h.abs()) / 2), {}, units, 6),
+    "filled with 0": (lambda m, x: m.b((h := m.a(x)).masked_fill(h < 0, 0.0)), {}, units, 6),
+    "a gate of the data": (lambda m, x: m.b(m.a(x) * x[:, :1]), {}, units, 6),
+    "the larger of two": (
+        lambda m, x: m.b(torch.maximum(m.a(x), m.c(x))),
+        OTHER,
+        both,
+        6,
+    ),
+    "a factor each": (
+        lambda m, x: m.b(m.a(x).relu() * m.g),
+        {"g": lambda: nn.Parameter(torch.randn(6))},
+        factors,
+        12,
+    ),
+    "turned by places": (lambda m, x: m.b(m.a(x).relu().roll(2, 1)), {}, permuted, 6),
+}
+# What holds units together that are free, so that a least over the rest would be too large.
+LOST = {
+    "a factor for all": (
+        lambda m, x: m.b(m.t * m.a(x).relu()),
+        {"t": lambda: scalar(0.7)},
+        shared_factor,
+        7,
+        "one of its weights scales several units",
+    ),
+    "a bilinear gate": (
+        lambda m, x: m.b(m.a(x) * m.c(x)),
+        OTHER,
+        two_factors,
+        12,
+        "multiplies two of its values",
+    ),
+    "ReGLU": (
+        lambda m, x: m.b(m.a(x).relu() * m.c(x)),
+        OTHER,
+        two_factors,
+        12,
+        "multiplies two of its values",
+    ),
+    "pooled in pairs": (
+        lambda m, x: m.b(F.max_pool1d(m.a(x)[:, None], 2)[:, 0]),
+        {"b": lambda: nn.Linear(3, 1)},
+        windows,
+        3,
+        "pools units of their own",
+    ),
+    "a matrix of a permutation": (
+        lambda m, x: m.b(m.a(x).relu() @ torch.eye(6, dtype=x.dtype).roll(2, 1)),
+        {},
+        permuted,
+        6,
+        "matrix with zeros",
+    ),
+}
+
+
+def made(run, parts):
+    torch.manual_seed(0)
+    module = Made(run, **{name: part() for name, part in parts.items()}).double()
+    return module, torch.randn(12, 4).double(), torch.randn(12, 1).double()
+
+
+def least_by_hand(module, x, act, count):
+    """The least Gauss–Newton trace of the squared loss over the scales `act` takes, from three
+    starts; these keep the outputs."""
+    θ = {name: p.detach() for name, p in module.named_parameters()}
+
+    def at(z):
+        changed = dict(θ)
+        act(changed, torch.exp(z))
+        return changed
+
+    def outputs(θ):
+        return torch.func.functional_call(module, θ, (x,))
+
+    rng = np.random.default_rng(0)
+    starts = rng.normal(size=(3, count)) / 2
+    assert torch.allclose(outputs(at(torch.tensor(starts[0]))), outputs(θ), rtol=0, atol=1e-10)
+
+    def value(z):
+        z = torch.tensor(z, requires_grad=True)
+        J = torch.func.jacrev(outputs)(at(z))
+        found = 2 / len(x) * sum(j.square().sum() for j in J.values())
+        return found.item(), torch.autograd.grad(found, z)[0].numpy()
+
+    options = {"maxiter": 1000, "ftol": 1e-15, "gtol": 1e-10}
+    return min(minimize(value, z, jac=True, method="L-BFGS-B", options=options).fun for z in starts)
+
+
+@pytest.mark.parametrize("name", FOLLOWED)
+def test_an_optimizer_over_all_rescalings_finds_the_least_and_nothing_below_its_bound(name):
+    run, parts, act, count = FOLLOWED[name]
+    module, x, y = made(run, parts)
+    found = ft.torch.measure(module, (x, y), "mse", tol=None)
+    best = least_by_hand(module, x, act, count)
+    assert best >= found.least_lower_bound * (1 - 1e-12)
+    assert best == pytest.approx(found.least, rel=1e-6)
+    assert found.least < 0.99 * found.trace
+
+
+@pytest.mark.parametrize("name", LOST)
+def test_where_rescalings_are_lost_there_is_no_least_trace_and_the_trace_stays_exact(name):
+    run, parts, act, count, words = LOST[name]
+    module, x, y = made(run, parts)
+    found = ft.torch.measure(module, (x, y), "mse", tol=None)
+    assert found.method.startswith("exact: Gauss–Newton")
+    assert least_by_hand(module, x, act, count) < 0.99 * found.trace
+    assert found.least is None
+    assert words in found.notes[0]
+
+
+def test_a_gate_between_0_and_1_leaves_what_it_lets_through_its_scale():
+    module, x, y = made(lambda m, x: m.b(m.a(x) * m.c(x).sigmoid()), OTHER)
+    found = ft.torch.measure(module, (x, y), "mse", tol=None)
+    other, s = made(module.run, OTHER)[0], torch.linspace(0.5, 2, 6).double()
+    with torch.no_grad():
+        other.a.weight *= s[:, None]
+        other.a.bias *= s
+        other.b.weight /= s
+    elsewhere = ft.torch.measure(other, (x, y), "mse", tol=None)
+    assert torch.allclose(other(x), module(x), rtol=0, atol=1e-12)
+    assert elsewhere.trace != pytest.approx(found.trace, rel=1e-3)
+    assert elsewhere.least == pytest.approx(found.least, rel=1e-8)
+    assert found.least < found.trace
+
+
+@pytest.mark.parametrize("name", ["gate", "factor"])
+def test_functions_of_jax_lose_the_same_rescalings(name):
+    import jax
+
+    def gate(p, x):
+        return (x @ p["V"]) * jax.nn.relu(x @ p["W"]) @ p["a"]
+
+    def factor(p, x):
+        return p["t"] * jax.nn.relu(x @ p["W"]) @ p["a"]
+
+    rng = np.random.default_rng(0)
+    given = {"V": rng.normal(size=(4, 3)), "W": rng.normal(size=(4, 3)), "a": rng.normal(size=3)}
+    if name == "factor":
+        given["t"] = np.array(0.7)
+        del given["V"]
+    found = ft.measure(
+        gate if name == "gate" else factor, given, (rng.normal(size=(5, 4)), rng.normal(size=5))
+    )
+    assert found.method.startswith("exact: Gauss–Newton")
+    assert found.least is None
+    assert "not followed" in found.notes[0]
+
+
+def test_samples_that_follow_one_another_are_no_samples_for_jax_either():
+    import jax.numpy as jnp
+
+    rng = np.random.default_rng(0)
+    data = rng.normal(size=(5, 4)), rng.normal(size=5)
+    with pytest.raises(ft.FlattestError, match="depends on the rest of its batch"):
+        ft.measure(lambda p, x: jnp.cumsum(x @ p["a"]), {"a": rng.normal(size=4)}, data)
