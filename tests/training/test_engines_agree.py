@@ -128,7 +128,7 @@ def test_every_case_is_one_the_fused_engine_covers():
 @pytest.mark.parametrize("name", ["bias", "sim_bn"])
 def test_a_kept_pattern_is_told_from_a_free_one(name):
     problem = Problem(MODELS[name], ft.xor(N, D, seed=3), ft.MSE(), seed=5)
-    start, (phase, _) = State(MODELS[name].init(D, seed=1)), KEPT
+    start, (phase, *_) = State(MODELS[name].init(D, seed=1)), KEPT
     free = msgspec.structs.replace(phase, pattern="free")
     kept, crossing = (fused.advance(problem, p, start, 20).params["W1"] for p in (phase, free))
     assert np.abs(kept - crossing).max() > 0.01

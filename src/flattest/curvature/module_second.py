@@ -71,9 +71,13 @@ def check_first_derivatives(
 @torch.no_grad()
 def _check_continuous(parameters: Parameters, outputs: Callable[[], torch.Tensor], f, v) -> None:
     """At the weights themselves, which may be where it jumps (whole numbers that are rounded)."""
-    with _moved(parameters, 4 * torch.finfo(f.dtype).eps * v):
-        jump = float((outputs() - f).norm())
-    if jump > 1e-2 * float(f.norm()):
+    def changed(step: float) -> float:
+        with _moved(parameters, step * v):
+            return float((outputs() - f).norm())
+
+    jump = changed(4 * torch.finfo(f.dtype).eps)
+    # Outputs that are 0 are measured by what they become at other weights.
+    if jump > 1e-2 * float(f.norm()) and jump > 1e-2 * changed(1.0):
         raise FlattestError(
             "The module's outputs jump where its weights are changed by next to nothing, so that "
             "L has no derivatives there."

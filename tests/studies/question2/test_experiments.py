@@ -21,6 +21,7 @@ from flattest.lab.summary import read_summaries
 from flattest.ledger.figures import RESULTS
 from flattest.papers.wen2023.experiments import EXPERIMENTS as PANELS
 from flattest.studies.question2 import experiments
+from flattest.studies.question2.decides import Scales
 from flattest.studies.question2.experiments import EXPERIMENTS
 from flattest.studies.question2.limits import MISSED, Limit
 from flattest.studies.question2.ways import onwards
@@ -150,16 +151,26 @@ def test_sentences_of_the_page_have_the_numbers_of_the_results():
 
     scales = found["scales"]
     small = [
-        scales.column(f"η = {r}, scale = {x}").high for r in (0.003, 0.01, 0.03) for x in (0.1, 0.3)
+        scales.column(f"η = {rate:g}, scale = {x:g}").high
+        for rate in Scales().rates
+        for x in (0.1, 0.2, 0.3)
     ]
-    assert f"with errors of at most {max(small):g}" in page
-    assert f"{scales.column('η = 0.003, scale = 3').median:g} at η = 0.003 and diverges" in page
+    assert f"with errors of at most {max(small):.4f}" in page
+    assert f"to {scales.column('η = 0.003, scale = 3').median:.3f} at three times the scale" in page
     assert scales.columns["η = 0.01, scale = 3"] is scales.columns["η = 0.03, scale = 3"] is None
+    for panel in ("decides-from-flow", "decides-from-flow-kept"):
+        end = found[panel].column("test error")
+        assert f"{end.median:.3f} [{end.low:.3f}, {end.high:.3f}]" in page
+    flows = [error(f"same-start-bias-flow-{kinks}") for kinks in ("seen", "unseen")]
+    assert "with {:.3f}; the flow that sees none has {:.3f}".format(*flows) in page
+    assert f"m-SAM is slowest: error {error('same-start-no-bias-m-sam'):.3f}" in page
+    flows = [error(f"same-start-sim-bn-flow-{kinks}") for kinks in ("unseen", "seen")]
+    assert "with {:.3f} unseen and {:.3f} seen (2 seeds)".format(*flows) in page
     bn = found["same-start-sim-bn-sam"]
     over = bn.column("sharpness").median / bn.column("bound").median
     assert f"the trace is {over:.1f} times the least" in page
     assert f"the error {error('same-start-sim-bn-sam'):.3f}, where" in page
-    assert f"near the least trace, error {error('same-start-bias-m-sam'):.3f}" in page
+    assert f"near the least trace, error {error('same-start-bias-m-sam'):.3f}. So" in page
     assert error("same-start-three-layers-sam") > 0.3
 
 
