@@ -1,4 +1,4 @@
-"""Hashes of what every engine ends with, and its last loss and sharpness, to compare commits and
+"""Hashes of what every engine ends with, its last loss and its sharpness, to compare commits and
 kinds of processors.
 
 python torture/bits.py                      a line per engine
@@ -35,8 +35,8 @@ def stop_at(share: float):
 def bits_of(name: str, task: Any, folder: Path | None, until: float | None) -> str:
     if not isinstance(task, Training):
         found = task.compute(0)
-        numbers = f"{np.mean(found['loss']):.12g} {np.mean(found['sharpness']):.12g}"
-        return f"{digest({'theta': np.asarray(found['theta'])})} {numbers}"
+        mean = np.nanmean(found["sharpness"])
+        return f"{digest({'theta': np.asarray(found['theta'])})} {mean:.12g}"
     data = task.distribution.draw(task.n, 0)
     place = None if folder is None else folder / name.replace(" ", "-")
     try:
