@@ -71,6 +71,7 @@ def check_first_derivatives(
 @torch.no_grad()
 def _check_continuous(parameters: Parameters, outputs: Callable[[], torch.Tensor], f, v) -> None:
     """At the weights themselves, which may be where it jumps (whole numbers that are rounded)."""
+
     def changed(step: float) -> float:
         with _moved(parameters, step * v):
             return float((outputs() - f).norm())
