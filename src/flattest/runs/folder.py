@@ -15,6 +15,7 @@ but for runs of before there were digests.
 
 import contextlib
 import functools
+import operator
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -199,15 +200,17 @@ def as_read(folder: Path, row: Row) -> Row:
 
 def as_listed(folder: Path, row: Row) -> StoredRun:
     """The run as its row says, "interrupted" where that is at work and nobody works on it."""
-    known = {name: getattr(row, name) for name in _SHARED}
+    known = dict(zip(_SHARED, _shared(row), strict=True))
     if row.status == "running" and not row.held:
         sentence = "Its process is gone; running it again resumes it."
         known |= {"status": "interrupted", "sentence": sentence}
-    known["key"] = as_text(row.key)
+    if not row.key.isascii():
+        known["key"] = as_text(row.key)
     return StoredRun(**known, folder=folder)
 
 
 _SHARED = tuple(set(StoredRun.__struct_fields__) & set(Row.__struct_fields__))
+_shared = operator.attrgetter(*_SHARED)
 
 
 def checked_row(folder: Path, row: Row, spec: Spec | None = None) -> Row:
@@ -243,12 +246,13 @@ def stamp(folder: Path, row: Row) -> str | None:
 
     A run that has no parameters has no file for them.
     """
+    place = os.fspath(folder)
     try:
-        found = [_size_and_time(f"{folder}/{name}") for name in FILES[:3]]
+        found = [_size_and_time(f"{place}/{name}") for name in FILES[:3]]
     except OSError:
         return None
     with contextlib.suppress(OSError):
-        found.append(_size_and_time(f"{folder}/{FILES[3]}"))
+        found.append(_size_and_time(f"{place}/{FILES[3]}"))
     return digest(repr((found, msgspec.structs.astuple(row)[:_SAID])).encode())
 
 
