@@ -37,7 +37,7 @@ import numpy as np
 
 from flattest.errors import FlattestError
 from flattest.experiments.expectations import AnyExpectation
-from flattest.training.keys import digest, run_keys
+from flattest.training.keys import digest, keys_by_seed
 from flattest.training.run import Run
 
 VariantName = Literal["quick", "full"]
@@ -113,7 +113,8 @@ class Variant(msgspec.Struct, Generic[T], frozen=True, forbid_unknown_fields=Tru
 
     def keys(self, seeds: Seeds = None) -> list[list[str]]:
         """For each seed the keys that its run may have, the present engine's first."""
-        return [list(run_keys(self.task, seed)) for seed in self.chosen(seeds)]
+        keys = keys_by_seed(self.task)
+        return [list(keys(seed)) for seed in self.chosen(seeds)]
 
     @property
     def needs(self) -> set[str]:

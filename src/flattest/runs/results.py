@@ -14,7 +14,7 @@ from flattest.experiments.registry import experiment
 from flattest.runs.folder import StoredRun
 from flattest.runs.questions import asked_for
 from flattest.runs.store import Store
-from flattest.training.keys import run_keys
+from flattest.training.keys import keys_by_seed
 from flattest.training.run import Run
 
 
@@ -55,9 +55,9 @@ def seeds_at_hand(
     one of them, else those that they have."""
     if seeds is not None:
         return seeds
-    task, own = e.variant(variant).task, set(e.variant(variant).chosen())
+    own, own_keys = set(e.variant(variant).chosen()), keys_by_seed(e.variant(variant).task)
     keys = {run.key for run in runs}
-    found = [s for s in sorted({run.seed for run in runs}) if keys.intersection(run_keys(task, s))]
+    found = [s for s in sorted({run.seed for run in runs}) if keys.intersection(own_keys(s))]
     return None if own.intersection(found) else found or None
 
 
@@ -77,8 +77,8 @@ def find_runs(store: Store, patterns: Sequence[str]) -> list[StoredRun]:
             if not labelled:
                 raise
             known = []
-        tasks = (e.variant(v).task for e in known for v in VARIANTS)
-        keys |= labelled.union(*(run_keys(task, seed) for task in tasks for seed in seeds))
+        own = [keys_by_seed(e.variant(v).task) for e in known for v in VARIANTS]
+        keys |= labelled.union(*(keys_of(seed) for keys_of in own for seed in seeds))
     return [run for run in runs if run.key in keys]
 
 
