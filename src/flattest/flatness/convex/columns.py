@@ -89,29 +89,34 @@ def solve_by_columns(rows: Rows, nodes: int = 100_000, seed: int = 0) -> Found:
     spent, least = 0, np.inf
     for turn in count():
         solution = cone_program([_piece(rows, column) for column in chosen.values()], rows.t)
-        dual = solution.dual
+        dual, last = solution.dual, turn == ROUNDS
         starts = np.vstack([rng.normal(size=(STARTS, rows.R.shape[1])), solution.v])
-        new = local_search(rows, dual, starts, TOPS, 1 + STEEP)
-        proof: Proof | None = None
-        if not _unseen(new, chosen):
-            proof = prove(rows, dual, 1 + STEEP, nodes, K)
+        fresh = _unseen(local_search(rows, dual, starts, TOPS, 1 + STEEP), chosen)
+        if not fresh or last:
+            dual, proof = _proven(rows, chosen, dual, nodes, K)
             spent += proof.nodes
-            new = proof.found
-        fresh = _unseen(new, chosen)
-        if not fresh or turn == ROUNDS:
-            break
+            fresh = _unseen(proof.found, chosen)
+        if not fresh or last:
+            return _finished(rows, list(chosen.values()), solution.v, dual, proof, spent, rng)
         # Where the value stands still, columns that are dropped would come back for ever.
         fell, least = dual @ rows.t < least * (1 - STEEP), min(least, dual @ rows.t)
         kept = _kept(rows, dual, chosen) if fell else chosen
         chosen = kept | {c.key: c for c in fresh[:AT_ONCE]}
-    columns = list(chosen.values())
-    if proof is None or proof.largest > 1 + 2 * STEEP:
-        best = _sharpened(rows, columns, dual)
-        better = prove(rows, best, 1 + STEEP, nodes, K)
-        spent += better.nodes
-        if proof is None or best @ rows.t / better.largest > dual @ rows.t / proof.largest:
-            dual, proof = best, better
-    return _finished(rows, columns, solution.v, dual, proof, spent, rng)
+    raise AssertionError("count() has no end")
+
+
+def _proven(rows: Rows, chosen, dual: np.ndarray, nodes: int, K: float) -> tuple[np.ndarray, Proof]:
+    """λ and what is proven of its steepness: as the solver found it or, where it is too steep and
+    no column is missing, sharpened, whichever has the better bound."""
+    proof = prove(rows, dual, 1 + STEEP, nodes, K)
+    if proof.largest <= 1 + 2 * STEEP or _unseen(proof.found, chosen):
+        return dual, proof
+    best = _sharpened(rows, list(chosen.values()), dual)
+    better = prove(rows, best, 1 + STEEP, nodes, K)
+    spent = proof.nodes + better.nodes
+    if best @ rows.t / better.largest > dual @ rows.t / proof.largest or better.found:
+        return best, better._replace(nodes=spent)
+    return dual, proof._replace(nodes=spent)
 
 
 def _sharpened(rows: Rows, columns: list[Column], dual: np.ndarray) -> np.ndarray:

@@ -96,14 +96,17 @@ def prove(
         bound, _, sign, sides, row = heapq.heappop(heap)
         if -bound <= goal:
             return Proof(max(largest, -bound), looked, found)
-        if row == compiled.NONE and not is_open(rows, np.where(sides > 0, 1, -1)):
-            # No open cell has all the undecided rows below 0: two opposite inputs, say.
-            row = int(np.flatnonzero(sides == 0)[0])
         if row == compiled.NONE:
-            largest = max(largest, -bound)
             v, steep = steepest_in(rows, sign * dual, sides > 0)
-            found += [Neuron(v, sides > 0, sign, steep)] if steep > goal else []
-            continue
+            undecided = np.flatnonzero(sides == 0)
+            steeper = steep > goal and is_open(rows, np.where(sides > 0, 1, -1))
+            if steeper or not len(undecided):
+                largest = max(largest, -bound)
+                found += [Neuron(v, sides > 0, sign, steep)] if steeper else []
+                continue
+            # No open cell has all the undecided rows below 0 (two opposite inputs, say), or the
+            # rounding of the node's own neuron hides on which side of 0 it has some row.
+            row = int(undecided[0])
         children = np.array([sides, sides])
         children[:, row] = (1, -1)
         looked += len(children)
