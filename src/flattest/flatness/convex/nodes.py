@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 from numba import njit
 
-# Where few rows are active the rest of v rests on it alone: with 1e-7 rounding took v out of its cell.
+# Where few rows are active the rest of v rests on it: with 1e-7 rounding took v out of its cell.
 RIDGE = 1e-5
 DEPENDENT = 1e-13
 STATIONARY = 1e-14
