@@ -4,17 +4,23 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 # Two processes with one BLAS thread each: more threads than cores make small products crawl.
-PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+# Each takes one half of the files, so that few kernels are compiled twice, and helps the other at
+# the end. Bytecode is kept even where the environment says not to: collecting without it takes
+# every process of every stage half a dozen seconds.
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 \
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+# Small programs of JAX take longer to optimize, and to fuse, than to run.
+HASTY := JAX_DISABLE_MOST_OPTIMIZATIONS=1 XLA_FLAGS=--xla_cpu_use_fusion_emitters=false
 
 .PHONY: table1 test test-more test-wheel lint test-extras bench torture docs networks site clean
 
 table1: $(VENV)/flattest
 	$(BIN)/flattest table1
 
-# Small programs of JAX take longer to optimize than to run. Where rounding may depend on the
-# optimizer, `test-more` runs them again as users have them; it also runs what is slow.
+# Where rounding may depend on JAX's optimizer, `test-more` runs tests again as users have it; it
+# also runs what is slow.
 test: $(VENV)/test
-	JAX_DISABLE_MOST_OPTIMIZATIONS=1 $(PYTEST) -m "not slow"
+	$(HASTY) $(PYTEST) -m "not slow"
 
 test-more: $(VENV)/test
 	$(PYTEST) -m "slow or rounding"
@@ -32,7 +38,7 @@ test-wheel: $(VENV)/test
 			pyproject.toml --output-file build/$$resolution.txt && \
 		$(BIN)/uv pip install --quiet --python build/fresh/bin/python --requirement build/$$resolution.txt && \
 		$(BIN)/uv pip install --quiet --python build/fresh/bin/python --no-deps build/wheel/*.whl && \
-		FLATTEST_FRESH=$$PWD/build/fresh/bin/python $(PYTEST) -n 0 tests/test_wheel.py -m "not jupyter" && \
+		FLATTEST_FRESH=$$PWD/build/fresh/bin/python $(PYTEST) tests/test_wheel.py -m "not jupyter" && \
 		$(BIN)/uv pip install --quiet --python build/fresh/bin/python nbclient ipykernel && \
 		FLATTEST_FRESH=$$PWD/build/fresh/bin/python $(PYTEST) -n 0 tests/test_wheel.py -m jupyter || exit 1; \
 	done

@@ -26,7 +26,11 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    """Built from a copy of what the package consists of: nothing is written to the checkout."""
+    """`make test-wheel` has built it; else it is built from a copy of what the package consists of,
+    so that nothing is written to the checkout."""
+    if FRESH:
+        (made,) = (ROOT / "build" / "wheel").glob("*.whl")
+        return made
     folder = tmp_path_factory.mktemp("wheel")
     for name in PACKAGED:
         path = ROOT / name

@@ -63,6 +63,13 @@ def test_datasets_cannot_be_changed_and_do_not_alias():
         data.x[0, 0] = 5
 
 
+def test_what_a_split_leaves_for_training_cannot_be_changed():
+    data = ft.Dataset(X, Y, test=5)
+    for array in (data.x, data.y):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 5
+
+
 def test_files_that_are_no_dataset_are_refused(cwd):
     np.save(cwd / "bare.npy", np.eye(2))
     np.savez(cwd / "other.npz", a=np.eye(2))

@@ -1,5 +1,6 @@
 """The fused engine against plain float64 autodiff, step by step."""
 
+import pickle
 from dataclasses import replace
 from functools import lru_cache
 
@@ -16,6 +17,7 @@ from flattest.problem.losses import MSE, HalfMSE, Logistic
 from flattest.problem.models import MLP, FunctionModel
 from flattest.training import fused
 from flattest.training.algorithms import Phase, StepChange
+from flattest.training.kernels import single as single_samples
 from flattest.training.order import label_noise_signs, sample_order
 from flattest.training.state import Problem, State
 
@@ -408,6 +410,17 @@ def test_strong_decay_of_three_layers_stays_within_single_precision():
     after, expected = (fused.advance(task, phase, start, 1) for start in (single, state))
     assert after.halt is None
     assert distance(after.params, expected.params) < 1e-6
+
+
+def test_labels_that_may_be_written_need_no_other_kernel():
+    """Those of a dataset that came from another process may be."""
+    task, state = problem(BIAS)
+    expected = fused.advance(task, sam(), state, 2).params
+    compiled = len(single_samples.run.overloads)
+    sent = replace(task, data=pickle.loads(pickle.dumps(task.data)))
+    assert sent.data.y.flags.writeable
+    assert distance(fused.advance(sent, sam(), state, 2).params, expected) == 0
+    assert len(single_samples.run.overloads) == compiled
 
 
 def test_what_it_cannot_train_it_says_in_a_sentence(monkeypatch):

@@ -58,6 +58,8 @@ class Dataset:
             raise FlattestError("Held-out examples are given as both test_x and test_y.")
         if test is not None:
             x, y, test_x, test_y = _split(x, y, test, seed)
+            x.setflags(write=False)
+            y.setflags(write=False)
         if test_x is not None:
             distribution = Examples.of(x, y, test_x, test_y)
         for name, value in {"x": x, "y": y, "distribution": distribution}.items():

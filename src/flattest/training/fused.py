@@ -169,7 +169,10 @@ def _samples(x: np.ndarray, y: np.ndarray) -> sim_bn.Samples:
 
 
 def _labels(y: np.ndarray) -> np.ndarray:
-    return np.ascontiguousarray(y, np.float64)
+    """Not to be written, whatever y is: Numba compiles a kernel anew for arrays that may be."""
+    labels = np.ascontiguousarray(y, np.float64).view()
+    labels.setflags(write=False)
+    return labels
 
 
 def _output_bias(model: MLP, params) -> np.ndarray:

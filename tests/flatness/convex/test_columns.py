@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import flattest as ft
-from flattest.flatness.convex import pricing
+from flattest.flatness.convex import nodes, pricing
 from flattest.flatness.convex.certificate import patterns, steepness
 from flattest.flatness.convex.columns import solve_by_columns
 from flattest.flatness.convex.program import solve
@@ -103,6 +103,17 @@ def test_a_bound_too_small_is_noticed(monkeypatch):
     dual = 1.05 * solve(patterns(rows)).dual
     wrong = pricing.prove(rows, dual, 1.0, 10_000, pricing.reach(rows))
     assert float(dual @ rows.t) / max(1.0, wrong.largest) > exact * (1 + 1e-3)
+
+
+def test_rows_of_another_layout_need_no_other_kernel():
+    rows = normal(3, 8)
+    root, dual = np.zeros((1, 8), np.int8), np.ones(8)
+    (bound, *_) = pricing._look(rows, dual, root, 1e3, 0.0)
+    compiled = len(nodes.look.overloads), len(nodes.has_interior.overloads)
+    strided = rows._replace(R=np.asfortranarray(rows.R))
+    assert pricing._look(strided, dual, root, 1e3, 0.0)[0] == bound
+    assert pricing.is_open(strided, root[0])
+    assert compiled == (len(nodes.look.overloads), len(nodes.has_interior.overloads))
 
 
 def test_patterns_too_many_to_enumerate_are_generated(monkeypatch):

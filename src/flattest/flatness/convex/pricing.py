@@ -121,12 +121,13 @@ def prove(
 
 
 def _look(rows: Rows, dual: np.ndarray, sides: np.ndarray, K: float, goal: float):
-    return compiled.look(rows.R, rows.lengths, rows.slopes, dual, sides, K, goal)
+    R = np.ascontiguousarray(rows.R)  # Numba compiles anew for another layout
+    return compiled.look(R, rows.lengths, rows.slopes, dual, sides, K, goal)
 
 
 def is_open(rows: Rows, sides: np.ndarray) -> bool:
     """Whether some v has all decided rows strictly on their sides."""
-    return bool(compiled.has_interior(rows.R, sides.astype(np.int8)))
+    return bool(compiled.has_interior(np.ascontiguousarray(rows.R), sides.astype(np.int8)))
 
 
 def steepest_in(rows: Rows, dual: np.ndarray, cell: np.ndarray) -> tuple[np.ndarray, float]:
