@@ -160,13 +160,19 @@ def mulayoff2021():
 
 
 def readme():
-    free, kept = (
-        column(f"question2/decides-{name}", "test error") for name in ("as-it-is", "kept")
-    )
+    figures, ways = ("4b", "9b", "11b"), ("bias", "logistic", "three-layers")
+    free = [column(f"wen2023/fig{figure}", "test_error").median for figure in figures]
+    kept = [column(f"question2/kept-{way}", "test_error").median for way in ways]
+    (a, b, c), (x, y, z) = free, kept
     yield (
-        f"has a test error of {free.median:.2f} after 10 000 epochs; if "
-        f"its perturbation may not switch a neuron on or off, {kept.median:.2f}"
+        f"test errors of {x:.3f} in Figure 4b's setting ({a:.3f} as it is), {y:.3f} in 9b's "
+        f"({b:.3f}) and {z:.3f} in 11b's ({c:.3f}); medians of 5 seeds (of 2 for {c:.3f})"
     )
+    assert {FOUND[f"question2/kept-{way}"].seeds for way in ways} == {5}
+    assert [FOUND[f"wen2023/fig{figure}"].seeds for figure in figures] == [5, 5, 2]
+    yield f"with {100 * a:.0f} % of test points wrong in the paper's main example"
+    yield f"with {100 * x:.0f} %, at the same sharpness;"
+    yield f"with three layers {100 * c:.0f} % and {100 * z:.0f} % (medians)"
     sam, flow = (
         column(f"question2/same-start-bias-{way}", "test_error") for way in ("sam", "flow-unseen")
     )
