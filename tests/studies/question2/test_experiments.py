@@ -172,10 +172,9 @@ def test_sentences_of_the_page_have_the_numbers_of_the_results():
     assert f"the error {error('same-start-sim-bn-sam'):.3f}, where" in page
     assert f"near the least trace, error {error('same-start-bias-m-sam'):.3f}. So" in page
     assert error("same-start-three-layers-sam") > 0.3
-    kept = [
-        found[f"kept-{way}"].column("test_error") for way in ("bias", "logistic", "three-layers")
-    ]
-    medians, largest = ([f"{x:.3f}" for x in y] for y in zip(*((k.median, k.high) for k in kept)))
+    ways = ("bias", "logistic", "three-layers")
+    kept = [found[f"kept-{way}"].column("test_error") for way in ways]
+    medians, largest = [f"{k.median:.3f}" for k in kept], [f"{k.high:.3f}" for k in kept]
     assert "{} in the setting of Figure 4b, {} in 9b's and {} in 11b's".format(*medians) in page
     assert "the largest of five are {}, {} and {}.".format(*largest) in page
 
