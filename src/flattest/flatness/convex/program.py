@@ -293,9 +293,10 @@ def linear_program(cost: np.ndarray, A: np.ndarray, b: np.ndarray) -> np.ndarray
     """A basic solution of min cost·c over A c = b, c ≥ 0."""
     from scipy.optimize import linprog  # slow to import
 
-    options = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
-    # The dual simplex method gives up on some degenerate programs that interior points solve.
-    for method in ("highs-ds", "highs-ipm"):
+    accurate = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
+    # On some degenerate programs the dual simplex method gives up, on some the presolver.
+    for method, presolve in (("highs-ds", True), ("highs-ipm", True), ("highs-ds", False)):
+        options = accurate | {"presolve": presolve}
         found = linprog(cost, A_eq=A, b_eq=b, method=method, options=options)
         if found.x is not None:
             return found.x
