@@ -46,7 +46,7 @@ def said_of(run: StoredRun) -> str:
     series, params = run.series(), run.params() or {}
     held = params or {"theta": series["theta"]}
     numbers = [np.ravel(series[name]) for name in ("train_loss", "sharpness") if name in series]
-    last = " ".join(f"{v[np.isfinite(v)][-1]:.12g}" for v in numbers)
+    last = " ".join(f"{v[np.isfinite(v)][-1]:.12g}" for v in numbers if np.isfinite(v).any())
     of = " then ".join(made.vectors for made in kinds(run))
     return f"{digest(held)} {last} {run.sentence} [{of}]"
 
