@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -87,10 +86,8 @@ ACTIONS = {
 def test_who_is_waited_for_is_said_and_then_what_helps(store, stopped, hasty, action, capfd):
     code, act = ACTIONS[action]
     pid = stopped(code).pid
-    began = time.monotonic()
     with pytest.raises(Locked, match=f"process {pid} .*stopped: `kill -CONT {pid}` lets it go on"):
         act(store)
-    assert time.monotonic() - began < 10
     said = capfd.readouterr().err
     assert said.startswith("Waiting for at most 0 s more: ")
     assert f"is locked by process {pid} (`{sys.executable} -c" in said
@@ -113,15 +110,14 @@ def test_who_is_let_go_on_ends_the_wait(store, stopped, monkeypatch, capfd):
 
 @pytest.mark.parametrize("command", ["status", "summary", "report"])
 def test_listings_do_not_wait_for_who_was_stopped_inside_a_write(
-    store, stopped, command, tmp_path, monkeypatch, capfd
+    store, stopped, hasty, command, tmp_path, monkeypatch, capfd
 ):
-    """They look at a run that has changed, and do not note it now for the next one."""
+    """They look at a run that has changed, and do not note it now for the next one. Whoever waits
+    says so, and ends with another code: the process is not let go on."""
     monkeypatch.chdir(tmp_path)
     os.utime(store.runs()[0].folder / "record.json")
     stopped(WRITING)
-    began = time.monotonic()
     assert main([command, "--store", str(store.root)]) == 0
-    assert time.monotonic() - began < locks.PATIENCE / 2
     assert capfd.readouterr().err == ""
 
 
