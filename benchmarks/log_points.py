@@ -1,6 +1,7 @@
 """What share of a run's processor time its log points take, at the papers' setting and when quick.
 
     flattest bench log_points
+    python benchmarks/log_points.py fig6b fig9a     some panels
 
 1-SAM on xor at d = 30, n = 100, width 500 with a bias, 10 000 test points: 20 000 epochs with the
 default log; then the quick variant of every panel of wen2023, one seed each. Kernels are compiled
@@ -13,6 +14,7 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+import sys
 import time
 from unittest import mock
 
@@ -57,12 +59,14 @@ def shortened(phases):
     return [msgspec.structs.replace(phase, epochs=min(phase.epochs, 20)) for phase in phases]
 
 
-def main() -> None:
+def main(names: list[str]) -> None:
     panels = {e.name: e.quick.task for e in EXPERIMENTS if isinstance(e.quick.task, Training)}
     long = (ft.sam(0.01, 0.05, epochs=20_000),)
     paper = Training(distribution=ft.Xor(30), n=100, model=ft.MLP(500, bias=True), phases=long)
+    tasks = {name.removeprefix("wen2023/"): task for name, task in panels.items()}
+    tasks = {name: tasks[name] for name in names} or {"20 000 epochs": paper, **tasks}
     table = Table("run", "epochs", "points", "logging, ms", "engine, s", "share")
-    for name, task in {"20 000 epochs": paper, **panels}.items():
+    for name, task in tasks.items():
         shares(task, shortened(task.phases))
         points, log, engine = shares(task, task.phases)
         epochs = str(sum(phase.epochs for phase in task.phases))
@@ -72,4 +76,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

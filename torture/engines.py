@@ -51,7 +51,7 @@ def tasks() -> dict[str, Task]:
         "Sim-LN": training(ft.MLP(8, bias=True, norm="sim_ln"), sam),
         "Sim-BN": training(ft.MLP(8, bias=True, norm="sim_bn"), sam),
         "three layers": training(ft.MLP(8, depth=3, bias=True), sam),
-        "JAX": training(ft.MLP(8, bias=True), (ft.momentum(0.02, rho=0.1, epochs=60),)),
+        "JAX": training(ft.MLP(8, bias=True), (ft.momentum(0.005, rho=0.1, epochs=60),)),
         "flow": training(
             ft.MLP(20, bias=True),
             (ft.gd(0.05, epochs=5000, stop_loss=1e-8), ft.flow(0.2, epochs=8)),

@@ -59,30 +59,33 @@ SLOW += ("flattest.training.train", "flattest.lab.scenario", "flattest.report.fi
 Part = Callable[[random.Random, Path, int], Iterator[Outcome]]
 # The longest first.
 PARTS: dict[str, tuple[Part, int]] = {
-    "commands": (commands, 2000),
-    "flips": (flips, 500),
     "runners": (partial(kills, "runner"), 30),
-    "calls": (calls, 2000),
     "schedulers": (partial(kills, "scheduler"), 10),
     "workers": (partial(kills, "worker"), 10),
-    "parents": (partial(kills, "parent"), 10),
+    "flips": (flips, 500),
     "specs": (specs, 1000),
-    "processes": (processes, 100),
+    "parents": (partial(kills, "parent"), 10),
+    "commands": (commands, 2000),
     "disks": (disks, 18),
+    "processes": (processes, 100),
+    "calls": (calls, 2000),
     "clocks": (clocks, 50),
 }
 
 
-def tortured(name: str, share: float, until: float) -> tuple[int, Counter[Outcome], float]:
-    """How many cases of a part there were, how they ended, and the seconds they took."""
-    part, count = PARTS[name]
-    home, began = os.getcwd(), time.monotonic()
+def asked_of(name: str, share: float) -> int:
+    return max(1, round(share * PARTS[name][1]))
+
+
+def tortured(name: str, count: int, until: float) -> tuple[Counter[Outcome], float]:
+    """How the cases of a part ended, as many as there is time for, and the seconds they took."""
+    part, home, began = PARTS[name][0], os.getcwd(), time.monotonic()
     outcomes: Counter[Outcome] = Counter()
     with tempfile.TemporaryDirectory(
         prefix=f"torture-{name}-", ignore_cleanup_errors=True
     ) as folder:
         try:
-            for outcome in part(random.Random(name), Path(folder), max(1, round(share * count))):
+            for outcome in part(random.Random(name), Path(folder), count):
                 outcomes[outcome] += 1
                 if time.monotonic() > until:
                     break
@@ -90,10 +93,13 @@ def tortured(name: str, share: float, until: float) -> tuple[int, Counter[Outcom
             print(f"{name} was interrupted; what it has so far:", file=sys.stderr)
         finally:
             os.chdir(home)
-    return sum(outcomes.values()), outcomes, time.monotonic() - began
+    return outcomes, time.monotonic() - began
 
 
-def row(name: str, count: int, outcomes: Counter[Outcome], seconds: float, source: str) -> str:
+def row(name: str, asked: int, outcomes: Counter[Outcome], seconds: float, source: str) -> str:
+    """A part's line of the table; one that did not reach its count says so."""
+    tried = sum(outcomes.values())
+    count = str(tried) if tried >= asked else f"{tried} of {asked}"
     ends = ", ".join(f"{n} {what}" for what, n in outcomes.most_common() if what not in BAD)
     bad = " | ".join(str(outcomes[what]) for what in BAD)
     return f"| {name} | {count} | {ends} | {bad} | {seconds:.0f} | {source} |"
@@ -137,18 +143,21 @@ def one_part(name: str, share: float, seconds: float) -> tuple[str, bool]:
     source = source_of_this()  # as it is now: it may be edited before the end
     end = time.monotonic() + seconds
     warm()
-    count, outcomes, took = tortured(name, share, end)
+    count = asked_of(name, share)
+    outcomes, took = tortured(name, count, end)
     line = row(name, count, outcomes, took, source)
     return line, not any(outcomes[what] for what in BAD)
 
 
 def in_a_process(name: str, share: float, end: float) -> tuple[str, str, bool]:
     """The name, the row of one part, tried in a process of its own, and whether all is well."""
-    seconds = max(60.0, end - time.monotonic())
+    began = time.monotonic()
+    seconds = max(60.0, end - began)
     words = [name, "--share", str(share), "--seconds", str(seconds)]
     done = subprocess.run([sys.executable, __file__, *words], stdout=-1, text=True, check=False)
     lines = [line for line in done.stdout.splitlines() if line.startswith(f"| {name} |")]
-    return name, lines[-1] if lines else "", done.returncode == 0 and bool(lines)
+    died = row(name, asked_of(name, share), Counter(), time.monotonic() - began, source_of_this())
+    return name, lines[-1] if lines else died, done.returncode == 0 and bool(lines)
 
 
 def everything_tried() -> int:
@@ -164,9 +173,9 @@ def everything_tried() -> int:
         tried = [pool.submit(in_a_process, n, asked.share, end) for n in asked.parts or PARTS]
         for future in as_completed(tried):
             name, line, well = future.result()
-            print(line or f"{name} ended without a row", flush=True)
+            print(line, flush=True)
             failed += not well
-            if asked.write and line:
+            if asked.write:
                 write({name: line})
     return 1 if failed else 0
 

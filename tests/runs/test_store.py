@@ -363,6 +363,16 @@ def test_a_listing_does_not_read_runs_that_are_as_it_saw_them(store, monkeypatch
     assert len(reads) == 1
 
 
+def test_a_listing_reads_the_index_once_and_opening_a_store_does_not(store, monkeypatch):
+    finished(store)
+    read, real = [], index.Index.rows
+    monkeypatch.setattr(index.Index, "rows", lambda self: read.append(self) or real(self))
+    again = Store.open(store.root)
+    assert read == []
+    assert len(again.runs()) == 1
+    assert len(read) == 1
+
+
 def test_the_last_sharpness_and_test_error_are_listed_also_of_runs_that_did_not_note_them(store):
     key = finished(store, series={"sharpness": [3.0, 2.5], "test_error": [0.5, np.nan]})
     assert (store.run(key).sharpness, store.run(key).test_error) == (2.5, None)
@@ -590,6 +600,37 @@ def test_a_deleted_index_is_rebuilt_from_the_folders(store, way):
     for key in keys:
         for field in ("label", "seed", "status", "seconds", "progress"):
             assert getattr(after[key], field) == getattr(before[key], field)
+
+
+def test_runs_of_a_deleted_index_are_listed_at_once_by_label_and_seed(store):
+    labels = ("paper/b", "paper/a")
+    for seed, label in enumerate(labels):
+        finished(store, seed=seed, label=label)
+    (store.root / "index.sqlite").unlink()
+    assert [run.label for run in Store.open(store.root).runs()] == sorted(labels)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda store, key: store.run(key),
+        lambda store, key: store.run_of(Spec(), 0),
+        lambda store, key: store.lease(key) is None and store.index.row(key),
+        lambda store, key: store.add(Spec(), 0, "paper/fig1") and store.index.row(key),
+        lambda store, key: store.find(key[:6]),
+    ],
+)
+def test_a_run_that_the_index_lacks_is_found_whoever_asks_first(store, use):
+    key = finished(store)
+    (store.root / "index.sqlite").unlink()
+    assert use(Store.open(store.root), key).status == "finished"
+
+
+def test_a_row_that_cannot_be_one_keeps_nobody_from_working_on_its_run(store):
+    key = store.add(Spec(), 0, "paper/fig1")
+    with store.index.connection() as db:
+        db.execute("UPDATE runs SET seed = 'x'")
+    assert store.lease(key) is not None
 
 
 def test_an_index_deleted_while_in_use_is_missed_until_the_store_is_opened_again(store):

@@ -11,7 +11,7 @@ import pytest
 
 import flattest as ft
 from flattest.files import read_tensors
-from flattest.training import engines
+from flattest.training import checkpoint, engines
 from flattest.training.log import Log
 from flattest.training.train import train
 from support.killed_runs import COUNT, run
@@ -188,6 +188,48 @@ def test_the_checkpoints_of_another_run_are_refused(tmp_path, changes, named):
     short_run(tmp_path)
     with pytest.raises(ft.FlattestError, match=f"another run, which differs in {named};"):
         short_run(tmp_path, **changes)
+
+
+def interrupted_run(folder, monkeypatch):
+    """A run of which half is done."""
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint.Checkpoints, "is_due", True)
+        with pytest.raises(KeyboardInterrupt):
+            short_run(folder, progress=stop_half_way, progress_seconds=0.0)
+    assert 0 < epochs_done(folder) < 40
+
+
+def stop_half_way(seen):
+    if seen.fraction > 0.5:
+        raise KeyboardInterrupt
+
+
+def rounding_by(monkeypatch, relative):
+    """Another kind of processor, whose products are off by so much."""
+    real = checkpoint.predict_by_jax
+    off = 1 + relative * np.cos(np.arange(DATA.n))
+    monkeypatch.setattr(checkpoint, "predict_by_jax", lambda *a: off * real(*a))
+
+
+def test_a_run_goes_on_where_the_network_rounds_otherwise(tmp_path, monkeypatch):
+    interrupted_run(tmp_path, monkeypatch)
+    rounding_by(monkeypatch, 1e-15)
+    assert_same_bits(short_run(tmp_path), short_run())
+
+
+def test_a_run_does_not_go_on_with_a_network_that_computes_something_else(tmp_path, monkeypatch):
+    interrupted_run(tmp_path, monkeypatch)
+    rounding_by(monkeypatch, 1e-6)
+    with pytest.raises(ft.FlattestError, match="another run, which differs in model;"):
+        short_run(tmp_path)
+
+
+def test_a_checkpoint_that_knows_its_network_to_the_bit_is_gone_on_from(tmp_path, monkeypatch):
+    """As they were written before."""
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "_rounded", lambda values: values)
+        interrupted_run(tmp_path, monkeypatch)
+    assert_same_bits(short_run(tmp_path), short_run())
 
 
 def test_a_network_that_only_starts_alike_is_another_run(tmp_path):

@@ -17,6 +17,7 @@ from flattest.lab.challenge import Challenge
 from flattest.training.keys import (
     FIELDS,
     canonical_json,
+    key_matcher,
     kind_name,
     meaning_of_absence,
     run_key,
@@ -38,6 +39,18 @@ def test_a_run_may_have_the_key_of_an_engine_with_the_same_numbers():
     found = run_keys(Spec(), 3)
     assert list(found.values()) == [ENGINE_VERSION, *SAME_NUMBERS]
     assert list(found) == [run_key(Spec(), 3, engine) for engine in found.values()]
+
+
+@pytest.mark.parametrize("micro_batch", [1, 2])
+def test_a_key_matches_where_it_is_one_of_those_of_the_task_and_seed(micro_batch):
+    phase = ft.sam(0.1, 0.1, batch=None, micro_batch=micro_batch, epochs=1)
+    task, other = (replace(TASK, n=n, phases=(phase,)) for n in (12, 13))
+    matches = key_matcher(task)
+    assert all(matches(key, 3) for key in run_keys(task, 3))
+    assert not any(matches(key, 4) for key in run_keys(task, 3))
+    assert not any(matches(key, 3) for key in run_keys(other, 3))
+    older = [run_key(task, 3, engine) for engine in SAME_NUMBERS]
+    assert [matches(key, 3) for key in older] == [key in run_keys(task, 3) for key in older]
 
 
 def test_runs_of_m_sam_by_single_samples_do_not_stand_since_it_rounds_otherwise():

@@ -1,7 +1,6 @@
 """What the page shows, read from a store into plain data."""
 
 import functools
-import hashlib
 import math
 import os
 from collections.abc import Callable, Hashable, Iterator, Mapping
@@ -14,6 +13,7 @@ from flattest.errors import FlattestError
 from flattest.evidence import GLYPHS, Grade, Verdict
 from flattest.experiments.experiment import VARIANTS, Experiment, VariantName
 from flattest.experiments.registry import Paper, as_experiment, experiments, papers
+from flattest.files import digest
 from flattest.lab.scenario import Answer, Finding, answer, mean_error
 from flattest.lab.summary import Spread
 from flattest.ledger.claim import ledger
@@ -25,7 +25,7 @@ from flattest.runs.export import flat_settings
 from flattest.runs.questions import Question, questions
 from flattest.runs.results import assess
 from flattest.runs.store import Store, StoredRun
-from flattest.training.keys import keys_by_seed
+from flattest.training.keys import key_matcher
 
 # What the page keeps in all, so that it stays below 8 MB however many runs the store has.
 NUMBERS_AT_MOST = 2_000_000
@@ -36,7 +36,7 @@ MANY = 300
 
 T = TypeVar("T")
 Runs = dict[str, StoredRun]
-Stamps = dict[str, Hashable]
+Stamps = dict[str, str]
 Panels = dict[tuple[str, VariantName], "Panel"]
 
 
@@ -169,7 +169,7 @@ class Reader:
         runs = {run.key: run for run in self.store.runs()}
         points = max(POINTS_AT_LEAST, self.numbers_at_most // (len(CURVES) * max(1, len(runs))))
         digits = 3 if len(runs) > MANY else 4
-        stamps: Stamps = {key: (*_stamp(run), points, digits) for key, run in runs.items()}
+        stamps = {key: _stamp(run, points, digits) for key, run in runs.items()}
         views = self._views(runs, stamps, points, digits)
         networks, panels = self._networks(runs, stamps), self._panels(runs, stamps)
         asked = self._questions(stamps)
@@ -286,10 +286,11 @@ class Reader:
         return found
 
 
-def _stamp(run: StoredRun) -> tuple[Hashable, ...]:
-    """Different when anything of the run that the page shows is."""
-    changed = (_changed(f"{run.folder}/{name}") for name in ("series.npz", "checkpoints"))
-    return (run.status, run.sentence, run.progress, run.seconds, *changed)
+def _stamp(run: StoredRun, points: int, digits: int) -> str:
+    """Different when anything of the run that the page shows is, or how much is shown."""
+    changed = [_changed(f"{run.folder}/{name}") for name in ("series.npz", "checkpoints")]
+    said = (run.status, run.sentence, run.progress, run.seconds, *changed, points, digits)
+    return digest(msgspec.msgpack.encode(said))
 
 
 def _changed(path: str) -> tuple[int, int] | None:
@@ -300,8 +301,8 @@ def _changed(path: str) -> tuple[int, int] | None:
     return (found.st_mtime_ns, found.st_size)
 
 
-def _mark(stamp: Hashable, has_network: bool) -> str:
-    return hashlib.blake2b(repr((stamp, has_network)).encode(), digest_size=6).hexdigest()
+def _mark(stamp: str, has_network: bool) -> str:
+    return f"{stamp[:12]}{int(has_network)}"
 
 
 def _by_panel(runs: Runs) -> dict[tuple[str, VariantName], list[str]]:
@@ -319,7 +320,7 @@ def _by_panel(runs: Runs) -> dict[tuple[str, VariantName], list[str]]:
         found[name, variant] = [*chain(*seeds)] + [
             run.key
             for run in further
-            if run.seed >= len(seeds) and run.key in _keys_by_seed(name, variant)(run.seed)
+            if run.seed >= len(seeds) and _key_matcher(name, variant)(run.key, run.seed)
         ]
     return {place: keys for place, keys in found.items() if keys}
 
@@ -337,9 +338,9 @@ def _keys(name: str, variant: VariantName) -> list[list[str]]:
 
 
 @functools.cache
-def _keys_by_seed(name: str, variant: VariantName) -> Callable[[int], dict[str, int]]:
-    """The keys that a run of an experiment as it is now may have."""
-    return keys_by_seed(experiments()[name].variant(variant).task)
+def _key_matcher(name: str, variant: VariantName) -> Callable[[str, int], bool]:
+    """Whether a key is that of a run of an experiment as it is now."""
+    return key_matcher(experiments()[name].variant(variant).task)
 
 
 def _panel(e: Experiment, variant: VariantName, store: Store, keys: list[str]) -> Panel:

@@ -253,7 +253,7 @@ def stamp(folder: Path, row: Row) -> str | None:
         return None
     with contextlib.suppress(OSError):
         found.append(_size_and_time(f"{place}/{FILES[3]}"))
-    return digest(repr((found, msgspec.structs.astuple(row)[:_SAID])).encode())
+    return digest(msgspec.msgpack.encode((found, msgspec.structs.astuple(row)[:_SAID])))
 
 
 # Of a row, all but who has it in hand.

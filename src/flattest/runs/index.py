@@ -7,7 +7,6 @@ use one store must run on one machine (or on a file system that provides it).
 """
 
 import contextlib
-import fcntl
 import os
 import sqlite3
 import time
@@ -21,6 +20,7 @@ import msgspec
 
 from flattest.files import StoreError, unwritable
 from flattest.machine import place
+from flattest.runs.locks import Locked, PatientConnection, beside, locked
 
 ANOTHER_STORE = "another folder with --store"
 SCHEMA = 1
@@ -154,41 +154,54 @@ class Index:
             with locked(path.parent):
                 if not path.exists():
                     # SQLite would replay the log that a deleted index left into the new one.
-                    for log in logs(path):
+                    for log in beside(path):
                         log.unlink(missing_ok=True)
                     os.link(draft, path)
         except OSError as error:
             raise unwritable(path, error, ANOTHER_STORE) from error
         finally:
-            for file in (draft, *logs(draft)):
+            for file in (draft, *beside(draft)):
                 file.unlink(missing_ok=True)
         return cls(path)
 
-    def connection(self) -> contextlib.AbstractContextManager[sqlite3.Connection]:
+    def connection(
+        self, patience: float | None = None
+    ) -> contextlib.AbstractContextManager[sqlite3.Connection]:
         """A store that cannot be written is opened immutable: WAL needs to write beside the file.
 
         An index that was deleted is not made here, since SQLite would make an empty one.
         """
-        return connection(self.path, "mode=rw" if self.writable else "mode=ro&immutable=1")
+        mode = "mode=rw" if self.writable else "mode=ro&immutable=1"
+        return connection(self.path, mode, patience)
 
     def rows(self) -> list[Row]:
         """Every row. One that says what no row can say is dropped: the run folders are the truth,
         and bring it back."""
         with self.connection() as db:
             db.row_factory = None  # looking up the columns by name takes longer than all the rest
-            found = db.execute("SELECT *, rowid FROM runs ORDER BY label, seed, created")
+            found = db.execute("SELECT *, rowid FROM runs")
             names = [column for column, *_ in found.description]
             rows, unreadable = [], []
             for one in found:
                 row = row_from(zip(names, one, strict=True))
                 rows.append(row) if row is not None else unreadable.append(one[-1:])
-            if unreadable and self.writable:
-                db.executemany("DELETE FROM runs WHERE rowid = ?", unreadable)
+        if unreadable and self.writable:
+            self._drop(unreadable)
         return rows
 
+    def _drop(self, rowids: list[tuple[int]]) -> None:
+        """Drop rows that say nothing; the next listing does it where another process is writing."""
+        with contextlib.suppress(Locked), self.connection(patience=0) as db:
+            db.executemany("DELETE FROM runs WHERE rowid = ?", rowids)
+
     def row(self, key: str) -> Row | None:
+        """The row of a run, if it has one; one that says what no row can say is dropped."""
         with self.connection() as db:
-            return fetch(db, key)
+            found = db.execute("SELECT *, rowid FROM runs WHERE key = ?", (key,)).fetchone()
+        row = None if found is None else row_from(found)
+        if found is not None and row is None and self.writable:
+            self._drop([(found["rowid"],)])
+        return row
 
     def add(self, *rows: Row) -> None:
         """Insert the rows whose keys are not there, all at once."""
@@ -203,11 +216,12 @@ class Index:
             db.execute("COMMIT")
 
     def set(self, rows: Sequence[Row]) -> None:
-        """Bring the rows of runs that nobody has in hand to what their files say, all at once."""
+        """Bring the rows of runs that nobody has in hand to what their files say, all at once, for
+        the next listing to be faster; not now where another process is writing."""
         names = ("label", "seed", *Standing.__struct_fields__, "stamp")
         places = ", ".join(f"{name} = ?" for name in names)
         values = [(*(getattr(row, name) for name in names), row.key) for row in rows]
-        with self.connection() as db:
+        with contextlib.suppress(Locked), self.connection(patience=0) as db:
             db.execute("BEGIN IMMEDIATE")
             db.executemany(f"UPDATE runs SET {places} WHERE key = ? AND owner IS NULL", values)
             db.execute("COMMIT")
@@ -234,27 +248,17 @@ class Index:
 
 
 @contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Only one process at a time is in this block with this folder."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
-
-
-def logs(path: Path) -> list[Path]:
-    """The files that SQLite keeps beside a database in WAL mode."""
-    return [path.with_name(path.name + suffix) for suffix in ("-wal", "-shm")]
-
-
-@contextlib.contextmanager
-def connection(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
-    """A connection in autocommit mode, closed at the end, whose errors are StoreErrors."""
+def connection(
+    path: Path, mode: str, patience: float | None = None
+) -> Iterator[sqlite3.Connection]:
+    """A connection in autocommit mode, closed at the end, whose errors are StoreErrors; it waits
+    for other processes' locks `patience` seconds, or as long as anything does."""
     uri = f"{path.absolute().as_uri()}?{mode}"
     try:
-        db = sqlite3.connect(uri, uri=True, timeout=30, isolation_level=None)
+        db = sqlite3.connect(
+            uri, uri=True, timeout=0, isolation_level=None, factory=PatientConnection
+        )
+        db.path, db.patience = path, patience
         try:
             db.row_factory = sqlite3.Row
             db.text_factory = partial(str, encoding="utf-8", errors="replace")
@@ -282,7 +286,7 @@ def unusable(path: Path, error: sqlite3.Error) -> StoreError:
 
 
 def damaged(path: Path, reason: str) -> StoreError:
-    files = " and ".join(log.name for log in logs(path))
+    files = " and ".join(log.name for log in beside(path))
     return StoreError(
         f"The store's index {path} is damaged ({reason}); delete it, with {files} beside it, "
         "and the next command rebuilds it from the runs."

@@ -135,9 +135,8 @@ def is_called(name: str, pattern: str) -> bool:
 
 def _keys(store: Store, e: Experiment, variant: VariantName, seeds: Any) -> tuple[str, ...]:
     """The keys under which the store has or will have the runs, by seed."""
-    known = {row.key for row in store.index.rows()}
     every = e.variant(variant).keys(seeds)
-    return tuple(next((key for key in keys if key in known), keys[0]) for keys in every)
+    return tuple(next(filter(store.has, keys), keys[0]) for keys in every)
 
 
 def _path(store: Store, key: str) -> Path:

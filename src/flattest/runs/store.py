@@ -42,7 +42,6 @@ class Store:
         self.root = Path(root)
         self._runs = self.root / "runs"
         self.index = index
-        self.adopt()
 
     @classmethod
     def create(cls, root: Path | str) -> Self:
@@ -72,14 +71,6 @@ class Store:
     def folder(self, key: str) -> Path:
         return self._runs / key
 
-    def adopt(self) -> None:
-        """Index the run folders that are not: copied here, or left by an index that was deleted."""
-        if self.index.writable:
-            strangers = self.strangers({row.key for row in self.index.rows()})
-            found = [row_of(folder) for folder in strangers]
-            if asked := [row for row in found if row is not None]:
-                self.index.add(*asked)
-
     def strangers(self, known: set[str]) -> list[Path]:
         """The run folders that have none of the known keys."""
         try:
@@ -90,10 +81,33 @@ class Store:
         return [folder for folder in folders if os.path.lexists(folder / "spec.json")]
 
     def _rows(self) -> list[Row]:
-        """The index, and a row for each folder that is not in it."""
+        """The index, and a row for each folder that is not in it, by label and seed."""
         rows = self.index.rows()
         strangers = self.strangers({row.key for row in rows})
-        return rows + [row_of(folder) or unknown(folder) for folder in strangers]
+        found = dict(zip(strangers, self._adopted(strangers), strict=True))
+        known = [*rows, *(row for row in found.values() if row is not None)]
+        known.sort(key=lambda row: (row.label, row.seed, row.created))
+        return known + [unknown(folder) for folder, row in found.items() if row is None]
+
+    def has(self, key: str) -> bool:
+        """Whether this run was asked for."""
+        return self._row(key) is not None
+
+    def _row(self, key: str) -> Row | None:
+        """The row of the index, or of a folder that is not in it."""
+        found = self.index.row(key)
+        if found is None and os.path.lexists(self.folder(key) / "spec.json"):
+            (found,) = self._adopted([self.folder(key)])
+        return found
+
+    def _adopted(self, strangers: list[Path]) -> list[Row | None]:
+        """The rows of run folders that are not in the index, which takes them in: they were copied
+        here, or left by an index that was deleted. None for one that does not say what it is."""
+        found = [row_of(folder) for folder in strangers]
+        known = [row for row in found if row is not None]
+        if known and self.index.writable:
+            self.index.add(*known)
+        return found
 
     def runs(self) -> list[StoredRun]:
         """Every run, broken ones marked, by label and seed."""
@@ -101,7 +115,6 @@ class Store:
         for row in self._rows():
             folder = self.folder(row.key)
             found.append((folder, row, row if is_as_seen(folder, row) else as_read(folder, row)))
-        # For the next listing to be faster.
         news = [now for _, row, now in found if now is not row and now.stamp is not None]
         if news and self.index.writable:
             self.index.set(news)
@@ -114,7 +127,7 @@ class Store:
         return [run.verified() for run in self.runs()]
 
     def run(self, key: str) -> StoredRun | None:
-        row = self.index.row(key)
+        row = self._row(key)
         return None if row is None else stored_run(self.folder(key), row)
 
     def run_of(self, task: Any, seed: int) -> StoredRun | None:
@@ -136,11 +149,11 @@ class Store:
     def add(self, task: Any, seed: int, label: str) -> str:
         """Ask for a run; returns its key. Asking twice is asking once."""
         keys = run_keys(task, seed)
-        key = next((key for key in keys if self.index.row(key) is not None), next(iter(keys)))
+        key = next(filter(self.has, keys), next(iter(keys)))
         folder = self.folder(key)
         if seed >= 2**63:
             raise FlattestError(f"The store keeps seeds below 2^63, not {seed}.")
-        if self.index.row(key) is None or not is_asked(folder):
+        if not self.has(key) or not is_asked(folder):
             raw = msgspec.Raw(msgspec.json.encode(task))
             write_sealed(folder / "spec.json", Spec(SCHEMA, key, label, seed, keys[key], raw))
             self.index.add(Row(key=key, label=label, seed=seed, created=time.time()))
@@ -153,7 +166,7 @@ class Store:
         """
         read_spec(self.folder(key))
         owner = uuid.uuid4().hex
-        if not self.index.lease(key, owner):
+        if not self.has(key) or not self.index.lease(key, owner):
             return None
         lease = Lease(self.index, self.folder(key), owner, heartbeat)
         if lease.record.status not in DONE:

@@ -37,8 +37,14 @@ _NAME = re.compile(rf"[0-9]+-[0-9a-f]+{re.escape(_SUFFIX)}")
 _KEPT = 2
 _VERSION = "engine version"
 _LASTING = ("data", "initial parameters")  # what every version writes alike
+_DIGITS = 8  # of a network's outputs, which kinds of processors round differently
 _FOLDERS = ("params", "memory", "events", "series")
 _COUNTERS = ("epoch", "step", "phase", "phase_epoch", "changed", "halt", "tally")
+
+
+# What decides a run, by name, each as the words that a checkpoint may have for it; those that are
+# written first.
+Identity = dict[str, tuple[str, ...]]
 
 
 @dataclass
@@ -46,7 +52,7 @@ class Checkpoints:
     """The checkpoints of one run in `folder`, due every `every` seconds."""
 
     folder: Path
-    identity: dict[str, str]
+    identity: Identity
     every: float = 10.0
     notes: list[str] = field(default_factory=list)
     _last: float = field(default_factory=time.monotonic)
@@ -83,7 +89,8 @@ class Checkpoints:
     def _encode(self, state: State, series: Arrays, seconds: float) -> bytes:
         counters = {name: getattr(state, name) for name in _COUNTERS}
         counters["tally"] = dict(state.tally)
-        standing = {"identity": self.identity, "counters": counters, "seconds": seconds}
+        written = {name: words[0] for name, words in self.identity.items()}
+        standing = {"identity": written, "counters": counters, "seconds": seconds}
         parts = state.params, state.memory, state.events, series
         arrays = {
             f"{folder}/{name}": value
@@ -102,9 +109,9 @@ class Checkpoints:
         arrays, metadata = tensors_of(data)
         standing = json.loads(metadata["standing"])
         written = standing["identity"]
-        current = written.get(_VERSION) == self.identity[_VERSION]
+        current = written.get(_VERSION) in self.identity[_VERSION]
         compared = self.identity if current else _LASTING
-        differing = [name for name in compared if written.get(name) != self.identity[name]]
+        differing = [name for name in compared if written.get(name) not in self.identity[name]]
         if differing:
             raise FlattestError(
                 f"The checkpoints in {self.folder} belong to another run, which differs in "
@@ -123,21 +130,31 @@ class _Unusable(Exception):
 
 def identity(
     model: Model, data: Dataset, phases: Sequence[Phase | Flow], params: Params, **settings: Any
-) -> dict[str, str]:
-    """What decides a run's bits, by name, each as a hash.
+) -> Identity:
+    """What decides a run's bits, each as a hash.
 
     A model is known by its spec, where it has one, and by its outputs at the start: a name does not
-    say what a user's own network or activation computes. Specs count as they do for a run's key.
+    say what a user's own network or activation computes. They are rounded, so that a run may go on
+    on another kind of processor; checkpoints of before have them to the bit. Specs count as they do
+    for a run's key.
     """
     spec = digest(model) if isinstance(model, msgspec.Struct) else type(model).__name__
+    outputs = predict_by_jax(model, params, data.x, data.x)
     return {
-        "model": f"{spec} {_checksum_of(predict_by_jax(model, params, data.x, data.x))}",
-        _VERSION: str(ENGINE_VERSION),
-        "data": _checksum_of(data.x, data.y),
-        "phases": digest(phases),
-        "initial parameters": _checksum_of(*params.values()),
-        **{name: digest(value) for name, value in settings.items()},
+        "model": tuple(f"{spec} {_checksum_of(f)}" for f in (_rounded(outputs), outputs)),
+        _VERSION: (str(ENGINE_VERSION),),
+        "data": (_checksum_of(data.x, data.y),),
+        "phases": (digest(phases),),
+        "initial parameters": (_checksum_of(*params.values()),),
+        **{name: (digest(value),) for name, value in settings.items()},
     }
+
+
+def _rounded(values: np.ndarray) -> np.ndarray:
+    """To so many digits of the largest of them; one zero, since rounding makes two."""
+    scale = np.max(np.abs(values), initial=0.0) or 1.0
+    with np.errstate(invalid="ignore"):
+        return np.round(values / scale, _DIGITS) + 0.0
 
 
 def _of_folder(folder: str, arrays: Arrays) -> Arrays:

@@ -44,9 +44,23 @@ def run_keys(task: Any, seed: int) -> dict[str, int]:
 def keys_by_seed(task: Any) -> Callable[[int], dict[str, int]]:
     """`run_keys` of a task, which is written out once for all seeds."""
     written = canonical_json(task)
-    changed = any(mark in written for mark in OTHER_NUMBERS)
-    engines = (ENGINE_VERSION,) if changed else (ENGINE_VERSION, *SAME_NUMBERS)
+    engines = _engines(written)
     return lambda seed: {_key(written, seed, engine): engine for engine in engines}
+
+
+def key_matcher(task: Any) -> Callable[[str, int], bool]:
+    """Whether a run's key is one of the task's with this seed; the present engine's is tried first,
+    which most runs have."""
+    written = canonical_json(task)
+    engines = _engines(written)
+    return lambda key, seed: any(_key(written, seed, engine) == key for engine in engines)
+
+
+def _engines(task: bytes) -> tuple[int, ...]:
+    """The versions of the engine whose numbers of a task are those of this one, given its canonical
+    JSON, the present one first."""
+    changed = any(mark in task for mark in OTHER_NUMBERS)
+    return (ENGINE_VERSION,) if changed else (ENGINE_VERSION, *SAME_NUMBERS)
 
 
 def _key(task: bytes, seed: int, engine: int) -> str:
