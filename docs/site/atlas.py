@@ -31,10 +31,11 @@ It is the page that `flattest report` makes of a store, here of what is part of 
 answers of Table 1 with the curves of the runs behind them, every committed result of the papers and
 of our own questions, and the ledger of claims. It is one file and opens from disk.
 
-- **{count} figures at the papers' scale**, folded by paper and study, to search: whether each came out as
-  expected, and, opened, a dot for every seed beside the bound it is held against, median and range of each
-  number, settings, machine and commit. Their curves are not committed, for their size: the figure
-  says which command makes the runs again. A test and [the ledger](claims.md) read the same numbers.
+- **{count} figures at the papers' scale**, folded by paper and study, to search: whether each came
+  out as expected, and, opened, a dot for every seed beside the bound it is held against, median and
+  range of each number, settings, machine and commit. Their curves are not committed, for their
+  size: the figure says which command makes the runs again. A test and [the ledger](claims.md) read
+  the same numbers.
 - **Table 1**: quick runs, those of `make`, with their curves: sharpness against its certified lower
   bound, and the test error. Kept are those of {rows}; `make` has all four.
 - **Claims**: [the ledger](claims.md) as it was last written, to search and filter.
