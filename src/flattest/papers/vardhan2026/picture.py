@@ -8,13 +8,62 @@ from matplotlib.figure import Figure
 
 from flattest.evidence import seeds_in_words
 from flattest.lab.curves import plain_ticks
-from flattest.lab.summary import Summary
-from flattest.palette import BLUE, INK, RED
+from flattest.lab.summary import Spread, Summary
+from flattest.palette import BLUE, GREEN, INK, RED
 from flattest.papers.vardhan2026.experiments import EXPERIMENTS, NOISES, OFFSETS
 from flattest.report.figure import named_rows, ranges
 
+ACROSS = 4
+ENDS = {
+    ("flatness, least ρ", "loss, least ρ"): (r"least $\rho$", "o", RED),
+    ("flatness, largest ρ", "loss, largest ρ"): (r"largest $\rho$", "s", BLUE),
+    ("least flatness", "loss of the flattest"): ("the flattest", "^", GREEN),
+}
 SETTINGS = {"relu": "ReLU", "leaky-relu": "LeakyReLU", "quadratic": "quadratic"}
 LEARNED = {"learned-relu": "ReLU", "learned-relu-wide": "ReLU", "learned-quadratic": "quadratic"}
+
+
+def ends(summaries: Sequence[Summary]) -> Figure:
+    """Figures 2 to 4: flatness and population loss of the flattest interpolators at the least ρ, at
+    the largest, and of the flattest of all; a panel for each figure."""
+    shown = [s for s in summaries if "loss of the flattest" in s.columns]
+    rows = -(-len(shown) // ACROSS)
+    drawn = Figure(figsize=(9, 2.1 * rows), layout="constrained")
+    axes = drawn.subplots(rows, ACROSS).ravel()
+    for ax, summary in zip(axes, shown, strict=False):
+        for (flatness, loss), (label, marker, colour) in ENDS.items():
+            _point(ax, summary.column(flatness), summary.column(loss), label, marker, colour)
+        ax.set_xscale("log")
+        if summary.column("loss of the flattest").median > 1e-12:
+            ax.set_yscale("log")
+        else:  # 0 to rounding (Figure 4b), which has no place on a logarithmic axis
+            ax.set_ylim(-0.1, 1)
+        ax.margins(0.2)
+        plain_ticks(ax.xaxis, ax.yaxis)
+        ax.minorticks_off()
+        ax.tick_params(labelsize=7)
+        ax.set_title(f"{summary.experiment.partition('/')[2]}, {seeds_in_words(summary.seeds)}")
+        ax.title.set_size(8)
+    for ax in axes[len(shown) :]:
+        ax.axis("off")
+    axes[-1].legend(*axes[0].get_legend_handles_labels(), frameon=False, fontsize=8, loc="center")
+    drawn.supxlabel(r"flatness $S_{\min}$", fontsize=9)
+    drawn.supylabel("population loss", fontsize=9)
+    drawn.suptitle("Median over seeds; bars are the range", fontsize=9)
+    return drawn
+
+
+def _point(ax: Axes, x: Spread, y: Spread, label: str, marker: str, colour: str) -> None:
+    across, up = ([[v.median - v.low], [v.high - v.median]] for v in (x, y))
+    ax.errorbar(
+        *([x.median], [y.median], up, across),
+        fmt=marker,
+        ms=5,
+        lw=1,
+        capsize=2,
+        color=colour,
+        label=label,
+    )
 
 
 def settings(summaries: Sequence[Summary]) -> Figure:
@@ -67,8 +116,15 @@ def _over_samples(ax: Axes, summary: Summary, kind: str, samples: Sequence[float
     medians = [spread.median for spread in found]
     below = [spread.median - spread.low for spread in found]
     above = [spread.high - spread.median for spread in found]
-    style = {"fmt": "o-", "ms": 4, "lw": 1.2, "capsize": 2, "color": colour}
-    ax.errorbar(samples, medians, [below, above], label=kind, **style)
+    ax.errorbar(
+        *(samples, medians, [below, above]),
+        fmt="o-",
+        ms=4,
+        lw=1.2,
+        capsize=2,
+        color=colour,
+        label=kind,
+    )
 
 
 def exponents(summaries: Sequence[Summary]) -> Figure:
@@ -97,4 +153,4 @@ def _task(panel: str):
     return next(e for e in EXPERIMENTS if e.panel == panel).full.task
 
 
-PICTURES = {"settings": settings, "learned": learned, "exponents": exponents}
+PICTURES = {"ends": ends, "settings": settings, "learned": learned, "exponents": exponents}
