@@ -32,10 +32,10 @@ answers of Table 1 with the curves of the runs behind them, every committed resu
 of our own questions, and the ledger of claims. It is one file and opens from disk.
 
 - **{count} figures**, most at the papers' scale, folded by paper and study, to search: whether
-  each came out as expected, and, opened, a dot for every seed beside the bound it is held against, median and
-  range of each number, settings, machine and commit. Their curves are not committed, for their
-  size: the figure says which command makes the runs again. A test and [the ledger](claims.md) read
-  the same numbers.
+  each came out as expected, and, opened, a dot for every seed beside the bound it is held against,
+  median and range of each number, settings, machine and commit. Their curves are not committed,
+  for their size: the figure says which command makes the runs again. A test and
+  [the ledger](claims.md) read the same numbers.
 - **Table 1**: quick runs, those of `make`, with their curves: sharpness against its certified lower
   bound, and the test error. Kept are those of {rows}; `make` has all four.
 - **Claims**: [the ledger](claims.md) as it was last written, to search and filter.
