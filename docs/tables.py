@@ -1,5 +1,5 @@
-"""Writes the tables of committed results into the pages of the studies, and draws their pictures:
-`python docs/tables.py`.
+"""Writes the tables of committed results into the pages of the studies, and draws the pictures of
+studies and papers that need no more than these results: `python docs/tables.py`.
 
 With a file of new summaries of one study, as `flattest summary 'question2/*' --full --json` prints
 them, its rows go into that study's results.json first: each takes the place of the experiment's row
@@ -22,12 +22,14 @@ from pathlib import Path
 from flattest.experiments.registry import experiments, papers
 from flattest.lab.summary import Summary, markdown, read_summaries
 from flattest.ledger.figures import RESULTS
+from flattest.papers.vardhan2026.picture import PICTURES
 from flattest.report.ends import ends
 from flattest.report.figure import save_all
 from flattest.studies.question1.tables import boundary, outcomes, phases, thresholds
 from flattest.studies.question2.table import main_table
 
 STUDIES = ("question1", "question2")
+OF_PAPERS = {"wen2023": {"ends": ends}, "vardhan2026": PICTURES}
 FIGURES = Path(__file__).with_name("figures")
 TABLES = {
     "main table": main_table,
@@ -105,5 +107,5 @@ if __name__ == "__main__":
         path.write_text(with_tables(path.read_text(encoding="utf-8"), summaries), encoding="utf-8")
         pictures = importlib.import_module(f"flattest.studies.{study}.picture").PICTURES
         save_all(pictures, summaries, FIGURES / study)
-    committed = read_summaries(papers()["wen2023"].folder / RESULTS)
-    save_all({"ends": ends}, committed, FIGURES / "wen2023")
+    for paper, pictures in OF_PAPERS.items():
+        save_all(pictures, read_summaries(papers()[paper].folder / RESULTS), FIGURES / paper)

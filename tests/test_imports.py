@@ -22,7 +22,7 @@ LEVELS = [
     {"runs"},
     {"lab", "ledger"},
     {"papers", "studies"},
-    {"report", "papers.*.page", "studies.*.picture", "examples"},
+    {"report", "papers.*.page", "papers.*.picture", "studies.*.picture", "examples"},
     {"cli", "__main__"},
 ]
 

@@ -52,6 +52,25 @@ def test_no_block_of_code_is_hidden_from_the_test_above(page):
     assert re.findall(r"(?m)(?:^(?![ *-]).*\n|\A)\n    \S.*$", prose) == []
 
 
+def test_a_list_begins_after_an_empty_line():
+    """The site's Markdown takes it for words of the paragraph otherwise; GitHub's does not."""
+    glued = re.compile(r"(?m)^(?!- |\d+\. | |<|#|\||\n).+\n(?=- |1\. )")
+    assert glued.search("Words:\n- an entry\n") is not None
+    assert glued.search("Words:\n\n- an entry\n  that goes on\n- another\n") is None
+    for page in (*PAGES, ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md"):
+        assert glued.findall(FENCE.sub("", page.read_text(encoding="utf-8"))) == [], page.name
+
+
+def test_every_figure_of_the_documents_is_there_and_every_one_that_is_there_is_shown_or_offered():
+    named = re.compile(r"\((figures/[\w/.-]+)\)")
+    shown = {f for page in DOCS.glob("*.md") for f in named.findall(page.read_text("utf-8"))}
+    there = {p.relative_to(DOCS).as_posix() for p in (DOCS / "figures").rglob("*.*")}
+    assert shown <= there
+    # A picture comes in several formats; a page may show one and leave the others to the folder.
+    stems = {f.rpartition(".")[0] for f in shown}
+    assert {f for f in there if f.rpartition(".")[0] not in stems} == set()
+
+
 def shown_commands():
     """Lines of the documents that call flattest, their continuations joined."""
     for page in PAGES:

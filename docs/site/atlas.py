@@ -13,7 +13,7 @@ import msgspec
 from flattest.ledger.kept import written
 from flattest.report.committed import committed
 from flattest.report.document import PageData, render
-from flattest.report.reader import Page, Panel, Scenario, gather
+from flattest.report.reader import Page, Scenario, gather
 from flattest.runs.store import Store
 from flattest.studies.table1.experiments import ARCHITECTURES
 from flattest.studies.table1.flow import flow_generalizes
@@ -31,14 +31,16 @@ It is the page that `flattest report` makes of a store, here of what is part of 
 answers of Table 1 with the curves of the runs behind them, every committed result of the papers and
 of our own questions, and the ledger of claims. It is one file and opens from disk.
 
+- **{count} figures**, most at the papers' scale, folded by paper and study, to search: whether
+  each came out as expected, and, opened, a dot for every seed beside the bound it is held against,
+  median and range of each number, settings, machine and commit. Their curves are not committed,
+  for their size: the figure says which command makes the runs again. A test and
+  [the ledger](claims.md) read the same numbers.
 - **Table 1**: quick runs, those of `make`, with their curves: sharpness against its certified lower
   bound, and the test error. Kept are those of {rows}; `make` has all four.
-- **A card for each of {count} experiments** at the papers' scale: what was expected and whether it
-  was met, a dot for every seed beside the bound it is held against, median and range of each
-  number, settings, machine and commit. Their curves are not committed, for their size: the card
-  says which command makes the runs again. A test and [the ledger](claims.md) read the same numbers.
 - **Claims**: [the ledger](claims.md) as it was last written, to search and filter.
 
+A figure has an address: `atlas/committed.html#wen2023/fig4b-full` opens it.
 Point at a dot or a curve for its value, drag to zoom; CSV and PNG save what is seen.
 [How to read it](atlas.md) says more.
 """
@@ -57,7 +59,7 @@ def atlas() -> PageData:
 def doorway_and_page() -> tuple[str, str]:
     """The document that leads to the page, and the page."""
     page = atlas()
-    count = sum(isinstance(panel, Panel) for panel in page["outline"]["panels"])
+    count = len(page["outline"]["panels"])
     rows = [row["title"] for front in page["outline"]["fronts"] for row in front["scenarios"]]
     return DOORWAY.format(count=count, rows=" and ".join(rows)), render(page)
 

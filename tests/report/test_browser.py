@@ -10,7 +10,9 @@ import pytest
 
 from flattest.experiments.registry import experiment, papers
 from flattest.files import write_json
+from flattest.lab.summary import read_summaries
 from flattest.ledger.claim import ledger
+from flattest.ledger.figures import RESULTS
 from flattest.ledger.kept import Checked
 from flattest.report.document import render, write_page
 from flattest.report.reader import gather
@@ -402,16 +404,24 @@ def test_the_ledger_can_be_searched_and_filtered(tab):
     tab.page.get_by_label("misprints only").check()
     misprints = sum(c.reading is not None for c in ledger())
     assert count.inner_text().startswith(f"{misprints} of")
+    all_rows(tab)
     assert rows.count() == misprints
     assert "as printed: " in rows.first.inner_text() + rows.nth(1).inner_text()
     tab.page.get_by_label("misprints only").uncheck()
     tab.control("claims-paper").select_option("mulayoff2021")
+    all_rows(tab)
     assert rows.count() == sum(c.paper == "mulayoff2021" for c in ledger())
     tab.page.locator("#claims-search").fill("no such words")
     assert count.inner_text().startswith("0 of")
     tab.page.locator("#claims-search").fill("")
     tab.control("claims-paper").select_option("")
     assert count.inner_text() == everything
+
+
+def all_rows(tab):
+    """Of tables that show their first rows only."""
+    for button in tab.page.locator("#claims").get_by_role("button", name="Show all").all():
+        button.click()
 
 
 def test_the_checkpoint_slider_shows_another_network(tab):
@@ -641,3 +651,70 @@ def test_the_atlas_of_committed_results_opens_at_a_place(opened, atlas, width, s
     assert tab.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert [url for url in tab.requests if not url.startswith(("data:", "blob:", atlas))] == []
     assert tab.complaints == []
+
+
+@pytest.fixture(scope="module")
+def committed():
+    paths = (paper.folder / RESULTS for paper in papers().values())
+    return [summary for path in paths if path.exists() for summary in read_summaries(path)]
+
+
+def seen_cards(tab):
+    """The figures that are in sight, by the ids of their cards."""
+    cards = tab.page.locator(".fold.card").all()
+    return {card.get_attribute("id") for card in cards if card.is_visible()}
+
+
+def test_the_atlas_begins_with_a_folded_list_whose_cards_are_made_when_they_are_opened(
+    opened, atlas
+):
+    tab = opened(atlas, viewport={"width": 1440, "height": 900})
+    assert tab.page.locator("main > section").first.get_attribute("id") == "figures"
+    assert seen_cards(tab) == set()
+    made = tab.page.locator(".fold.card .plot")
+    assert made.count() == 0
+    assert tab.page.evaluate(HEIGHT) < 15_000
+    tab.page.locator("#wen2023-list > summary").click()
+    assert "wen2023/fig1a-full" in seen_cards(tab)
+    assert not any(id.startswith("vardhan2026") for id in seen_cards(tab))
+    assert made.count() == 0
+    tab.control("wen2023/fig1b-full").locator("summary").first.click()
+    tab.control("wen2023/fig1b-full").locator(".plot svg").first.wait_for()
+
+
+def test_figures_are_found_by_their_words_and_by_how_they_came_out(opened, atlas, committed):
+    tab = opened(atlas)
+    search = tab.control("figures-search")
+    search.fill("softplus baseline")
+    found = seen_cards(tab)
+    assert found == {
+        f"{s.experiment}-{s.variant}"
+        for s in committed
+        for text in [f"{s.experiment} {s.statement} {s.notes}".lower()]
+        if "softplus" in text and "baseline" in text
+    }
+    assert "wen2023/fig5a-full" in found
+    assert not tab.page.locator("#mulayoff2021").is_visible()
+    search.fill("")
+    assert seen_cards(tab) == set()
+    assert tab.page.locator("#mulayoff2021").is_visible()
+    tab.page.get_by_label("only those not as expected").check()
+    missed = {f"{s.experiment}-{s.variant}" for s in committed if not s.met}
+    assert "wen2023/fig6a-full" in missed
+    assert seen_cards(tab) == missed
+
+
+def test_an_address_within_the_open_page_opens_its_figure(opened, atlas):
+    tab = opened(atlas)
+    tab.page.evaluate("location.hash = '#vardhan2026/fig3-relu-full'")
+    tab.control("vardhan2026/fig3-relu-full").locator(".plot svg").first.wait_for()
+    assert tab.complaints == []
+
+
+def test_the_ledger_shows_its_first_rows_and_all_when_asked(opened, atlas):
+    tab = opened(atlas)
+    rows = tab.page.locator("#claims tbody tr")
+    rows.first.wait_for()
+    assert rows.count() < len(ledger()) / 4
+    tab.page.get_by_role("button", name=f"Show all {len(ledger())}").click()
+    assert rows.count() == len(ledger())

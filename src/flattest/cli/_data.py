@@ -35,6 +35,8 @@ def training_set(file: Path | None, name: str | None, n, d, seed: int | None) ->
         if any(option is not None for option in (name, n, d, seed)):
             raise FlattestError("Give a file of data or a distribution to draw from, not both.")
         return Dataset.load(file)
+    if name is None:
+        raise FlattestError("Say which data: --data FILE.npz, or --distribution xor, say.")
     usual_n, usual_d = _SIZES[require_known("distribution", name, _SIZES)]
     try:
         distribution = msgspec.convert(

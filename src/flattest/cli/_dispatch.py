@@ -125,19 +125,9 @@ def explain(topic: str) -> int:
 
 
 def call(name: str, arguments: list[str]) -> int:
-    import tyro
+    from flattest.cli._help import parsed
 
-    from flattest.cli._help import description, told
-
-    command = load(name)
-    code = tyro.cli(
-        told(command),
-        prog=f"flattest {name}",
-        description=description(sys.modules[command.__module__].__doc__ or ""),
-        args=arguments,
-        config=(tyro.conf.FlagCreatePairsOff,),
-    )
-    return code or 0
+    return parsed(name, load(name), arguments)() or 0
 
 
 def complete(arguments: list[str]) -> int:

@@ -5,8 +5,8 @@ not installed are left out by name; `make bench` installs them.
 
 Examples:
 
-    flattest bench                 all of them, some minutes
-    flattest bench training        one of them
+    flattest bench                     all of them, some minutes
+    flattest bench training            one of them
     flattest bench training --keep     and keeps what it printed, with versions, for the site
 """
 

@@ -7,6 +7,7 @@ undetermined.
 
 Examples:
 
+    flattest example                     writes lab.py, with setups to change
     flattest judge lab.py:label_noise
     flattest judge lab.py:setup --json
 """

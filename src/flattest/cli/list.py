@@ -2,9 +2,9 @@
 
 Examples:
 
-    flattest list                 every experiment
-    flattest list 'wen2023/fig4*' those that match
-    flattest list fig4b --json    the whole spec; edited in a file, `flattest run` takes it
+    flattest list                   every experiment
+    flattest list 'wen2023/fig4*'   those that match
+    flattest list fig4b --json      the whole spec; edited in a file, `flattest run` takes it
 """
 
 from rich.markup import escape

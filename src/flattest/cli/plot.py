@@ -7,8 +7,8 @@ Examples:
 
     flattest run fig3 && flattest plot fig3          of the quick runs, into out/figures
     flattest plot 'mulayoff2021/*' --full --out docs/figures
-    flattest plot 'judge/leaky-*'                    the setup that was judged
-    flattest plot 'sweep/leaky-n-d'                  its phase diagram
+    flattest plot 'judge/label-*'                    a setup that was judged
+    flattest plot 'sweep/leaky-*'                    the phase diagram of one that was swept
 """
 
 from collections.abc import Sequence

@@ -59,7 +59,7 @@ def command(
     full: Full = False,
     seeds: Seeds = None,
     seed: Annotated[
-        int | None, tyro.conf.arg(metavar="SEED", help="This seed alone, in place of --seeds.")
+        int | None, tyro.conf.arg(metavar="INT", help="This seed alone, in place of --seeds.")
     ] = None,
     settings: Annotated[
         tuple[str, ...],

@@ -6,10 +6,10 @@ The exit code is 0 when every run of the grid has a result, else 1.
 
 Examples:
 
+    flattest example                     writes lab.py, with setups to change
     flattest sweep lab.py:setup --over n=50:800 --over d=10:60 --seeds 3
     flattest sweep lab.py:setup --over n=50:800:9 --over rho=0.05,0.1,0.2
-    flattest sweep examples/phase_diagrams.py:no_bias examples/phase_diagrams.py:bias \\
-        --over n=30:300 --over d=10:60
+    flattest sweep lab.py:setup lab.py:d50 --over n=30:300 --over d=10:60   a diagram each
 """
 
 from pathlib import Path

@@ -27,6 +27,7 @@ def curves(results: Sequence[Run]) -> Figure:
         sharpness.axhline(bound, color=INK, linestyle="--", label=f"certified bound {bound:.4g}")
     sharpness.set_ylabel(r"sharpness $\mathrm{Tr}\,\nabla^2 L$")
     logarithmic(sharpness, results, "sharpness")
+    plain_ticks(sharpness.yaxis)
     for ax in (errors, sharpness):
         epochs(ax, max(result["epoch"][-1] for result in results))
         ax.legend(frameon=False, fontsize=8)

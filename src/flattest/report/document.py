@@ -26,6 +26,7 @@ SCRIPTS = (
     "heat.js",
     "front.js",
     "panels.js",
+    "folds.js",
     "own.js",
     "network.js",
     "runs.js",

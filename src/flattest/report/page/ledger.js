@@ -1,5 +1,4 @@
 // The claims ledger: a table that can be searched and filtered.
-const PAGE_ROWS = 300;
 
 function claims(entries, problem, glyphs) {
   const table = make("div"), count = make("p", { role: "status", id: "claims-count" });
@@ -8,7 +7,7 @@ function claims(entries, problem, glyphs) {
   const show = () => {
     const found = entries.filter(wanted), checked = found.filter((entry) => entry.checked), rest = found.filter((entry) => !entry.checked);
     count.textContent = `${found.length} of ${entries.length} claims`;
-    table.replaceChildren(...(checked.length ? [claimsTable(checked.slice(0, PAGE_ROWS), glyphs)] : []), ...(rest.length ? [folded(rest, glyphs)] : []));
+    table.replaceChildren(...(checked.length ? [firstClaims(checked, glyphs)] : []), ...(rest.length ? [folded(rest, glyphs)] : []));
   };
   search.addEventListener("input", () => { chosen.set("claims-search", search.value); show(); });
   const options = (id, text, values) => selection(id, text, [["", "all"], ...values.map((value) => [value, value])], show);
@@ -25,7 +24,7 @@ function claims(entries, problem, glyphs) {
 // What was not checked here is a list of statements only: it takes no room until it is asked for.
 function folded(entries, glyphs) {
   const fold = make("details", { id: "claims-unchecked" }, make("summary", {}, `${entries.length} that were not checked here`));
-  const fill = () => { chosen.set("claims-unchecked", fold.open); if (fold.open && fold.children.length < 2) fold.append(claimsTable(entries.slice(0, PAGE_ROWS), glyphs)); };
+  const fill = () => { chosen.set("claims-unchecked", fold.open); if (fold.open && fold.children.length < 2) fold.append(firstClaims(entries, glyphs)); };
   fold.addEventListener("toggle", fill);
   fold.open = choice("claims-unchecked", false);
   return fold;
@@ -49,6 +48,13 @@ function wanted(entry) {
   const is = (id, value) => ["", value].includes(choice(id, ""));
   return words.every((word) => text.includes(word)) && is("claims-paper", entry.paper) && is("claims-status", statusOf(entry)) && is("claims-grade", gradeOf(entry))
     && is("claims-evidence", entry.evidence) && (!choice("claims-misprints", false) || entry.reading);
+}
+
+// A table of hundreds of rows is made when it is asked for.
+function firstClaims(entries, glyphs) {
+  const box = make("div", {}, claimsTable(entries.slice(0, ROWS_AT_ONCE), glyphs));
+  if (entries.length > ROWS_AT_ONCE) box.append(button(`Show all ${entries.length}`, "All rows", () => box.replaceChildren(claimsTable(entries, glyphs))));
+  return box;
 }
 
 function claimsTable(entries, glyphs) {

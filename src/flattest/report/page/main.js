@@ -2,19 +2,23 @@
 function sections(page) {
   const { outline, runs, networks: insides } = page;
   const marked = (keys) => keys.map((key) => outline.marks[key]);
+  const committed = outline.panels.some((panel) => panel.kept);
   const panelsOf = (paper) => outline.panels.filter((panel) => panel.paper === paper);
   const runsOf = (paper) => panelsOf(paper).flatMap((panel) => panel.runs);
-  const cards = (paper) => panelsOf(paper).map((panel) => ({ signature: [panel, marked(panel.runs)], id: `${panel.name}-${panel.variant}`,
-    build: () => panelCard(panel, panel.runs.map((key) => runs[key])) }));
+  const cards = (paper) => panelsOf(paper).map((panel) => ({ signature: [panel, marked(panel.runs)], id: idOf(panel),
+    build: () => (committed ? foldedCard : panelCard)(panel, panel.runs.map((key) => runs[key])) }));
   const own = outline.questions.map((asked) => ({ signature: [asked, marked(Object.values(asked.runs).flat())], id: asked.name, build: () => ownCard(asked, page) }));
   const work = atWork(page), inner = Object.keys(insides), odd = outline.others.map((key) => runs[key]).filter(Boolean);
+  const byPaper = outline.papers.map(({ name, title }) => ({ id: name, title: name, about: title, cards: cards(name), folded: committed && panelsOf(name) })).filter((asked) => asked.cards.length);
   return [
     work && { id: "work", title: "At work", signature: Date.now(), build: () => work },
     own.length && { id: "own", title: "Your questions", about: "What you judged, swept or ran from a file, the last first.", cards: own },
+    // Of what is committed the list of all figures comes first, on a page of one's own runs Table 1.
+    ...(committed ? [{ id: "figures", title: "Figures", signature: "", build: finder }, ...byPaper] : []),
     ...outline.fronts.map((front) => ({ id: `${front.paper}-front`, title: front.title, signature: [front, marked(runsOf(front.paper))],
       build: () => [scenarioTable(front, outline), make("div", { class: "scenarios" }, front.scenarios.map((found) => scenario(page, found)))] })),
     inner.length && { id: "inside", title: "Inside a network", signature: marked(inner), build: () => networks(page) },
-    ...outline.papers.map(({ name, title }) => ({ id: name, title: name, about: title, cards: cards(name) })).filter((asked) => asked.cards.length),
+    ...(committed ? [] : byPaper),
     Object.keys(runs).length && { id: "runs", title: "Runs", last: true, signature: outline.marks, build: () => runTable(page) },
     page.claims.length && { id: "claims", title: "Claims", last: true, signature: outline.problem, build: () => claims(page.claims, outline.problem, outline.glyphs) },
     odd.length && { id: "others", title: "Other runs", signature: marked(outline.others), build: () => others(odd) },
@@ -42,8 +46,8 @@ function fill(parent, wanted) {
 function section(asked) {
   const element = make("section", { id: asked.id }, make("h2", {}, asked.title));
   if (asked.cards) {
-    const holder = make("div");
-    element.append(make("p", { class: "dim" }, asked.about), holder);
+    const holder = make("div", { class: "cards" });
+    element.append(make("p", { class: "dim" }, asked.about), asked.folded ? foldedList(asked.id, asked.folded, holder) : holder);
     fill(holder, asked.cards);
   } else {
     const build = () => element.append(...[asked.build()].flat(2).filter(Boolean));
@@ -58,7 +62,7 @@ function show(page) {
   const before = [...document.querySelectorAll(".plot")];
   // Sections made of cards stay, and their cards are renewed one by one.
   fill(main, found.map((asked) => ({ id: asked.id, signature: asked.cards ? asked.id : asked.signature, build: () => section(asked) })));
-  found.filter((asked) => asked.cards).forEach((asked) => fill(document.getElementById(asked.id).lastElementChild, asked.cards));
+  found.filter((asked) => asked.cards).forEach((asked) => fill(document.querySelector(`#${asked.id} .cards`), asked.cards));
   navigate(found);
   document.getElementById("glance").textContent = glance(page);
   forget(before);
@@ -123,7 +127,8 @@ unzipped("data").then((page) => {
   document.getElementById("data").remove();
   show(page);
   // The browser looked for the place in the address before there was any.
-  if (location.hash) document.getElementById(decodeURIComponent(location.hash.slice(1)))?.scrollIntoView();
+  if (location.hash) reveal(decodeURIComponent(location.hash.slice(1)));
+  window.addEventListener("hashchange", () => reveal(decodeURIComponent(location.hash.slice(1))));
   document.body.dataset.ready = `after ${Math.round(performance.now())} ms`;
   if (document.body.dataset.live === "yes") follow(page);
 }).catch((error) => {

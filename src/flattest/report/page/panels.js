@@ -132,12 +132,20 @@ function troubles(runs) {
     odd.length > 100 ? make("li", {}, `and ${odd.length - 100} more`) : null);
 }
 
-function panelCard(panel, runs, id = `${panel.name}-${panel.variant}`) {
-  const kind = runs.find((run) => run.kind)?.kind;
+function idOf({ name, variant }) {
+  return `${name}-${variant}`;
+}
+
+function panelCard(panel, runs, id = idOf(panel)) {
   return make("section", { class: "card", id },
     make("h3", {}, `${panel.figure} `, make("span", { class: "dim" }, `${panel.name}, ${panel.variant}`)),
-    make("p", {}, panel.statement), panel.notes ? make("p", { class: "dim" }, panel.notes) : null,
+    make("p", {}, panel.statement), panelBody(panel, runs, id));
+}
+
+function panelBody(panel, runs, id) {
+  const kind = runs.find((run) => run.kind)?.kind;
+  return [panel.notes ? make("p", { class: "dim" }, panel.notes) : null,
     make("ul", {}, panel.verdicts.map((v) => make("li", {}, verdict(v.met), " ", v.sentence))),
-    troubles(runs), panel.kept ? keptPanel(id, panel.kept) : (PANELS[kind] ?? numbersPanel)(id, runs), facts(panel, runs),
-    make("details", {}, make("summary", {}, "Settings"), make("pre", {}, JSON.stringify(panel.settings, null, 1))));
+    troubles(runs), ...panel.kept ? keptPanel(id, panel.kept) : (PANELS[kind] ?? numbersPanel)(id, runs), facts(panel, runs),
+    make("details", {}, make("summary", {}, "Settings"), make("pre", {}, JSON.stringify(panel.settings, null, 1)))];
 }

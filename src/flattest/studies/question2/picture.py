@@ -77,8 +77,11 @@ def ways(summaries: Sequence[Summary]):
 
     found = _by_panel(summaries)
     networks = (*NETWORKS, *OTHERS)
-    drawn = Figure(figsize=(2.1 * len(networks) + 1.4, 2.9), layout="constrained")
-    for ax, network in zip(drawn.subplots(1, len(networks), sharey=True), networks, strict=True):
+    drawn = Figure(figsize=(8.5, 5.4), layout="constrained")
+    axes = drawn.subplots(2, 3, sharey=True).ravel()
+    for ax in axes[len(networks) :]:
+        ax.axis("off")
+    for ax, network in zip(axes, networks, strict=False):
         rows = {i: found.get(f"same-start-{network}-{way}") for i, way in enumerate(WAYS)}
         run = {i: summary for i, summary in rows.items() if summary is not None}
         ranges(ax, {i: summary.column("test_error") for i, summary in run.items()}, BLUE)
