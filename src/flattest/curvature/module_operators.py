@@ -144,8 +144,15 @@ class ModuleOperator(Operator):
     def chunks(self) -> Iterator[Batch]:
         return self._cut(self.structure.entries)
 
+    def first_chunk(self) -> Batch:
+        return self._on_device(self.batches.first.rows(0, self._rows(self.structure.entries)))
+
+    def _rows(self, entries: int) -> int:
+        """How many samples are run together."""
+        return self.samples if self.whole else max(1, self._most_values // entries)
+
     def _cut(self, entries: int, batches: Batches | None = None) -> Iterator[Batch]:
-        rows = self.samples if self.whole else max(1, self._most_values // entries)
+        rows = self._rows(entries)
         chosen = self.batches if batches is None else batches
         with progress("samples", chosen.samples) as done:
             for batch in chosen:

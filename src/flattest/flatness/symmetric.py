@@ -6,7 +6,6 @@ weights near its own, a random change of all bases must leave the outputs on all
 are. Near its own and not at them: a bias that is 0 today must take part in the change too.
 """
 
-import copy
 import math
 from collections import Counter
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from flattest.curvature.module_copies import twin
 from flattest.curvature.module_operators import ModuleOperator
 from flattest.curvature.module_runs import exactly
 from flattest.curvature.sharpness import Function, operator_of
@@ -183,7 +183,7 @@ class Layout:
     @torch.no_grad()
     def changed(self, module: nn.Module, changes: Changes) -> nn.Module:
         """A copy in other bases."""
-        found = copy.deepcopy(module)
+        found = twin(module)
         parameters = dict(found.named_parameters())
         for name, target, source in self.pieces():
             p = parameters[name]
@@ -277,7 +277,7 @@ def _agreed(op: ModuleOperator, proposed: Bases) -> tuple[Bases, list[str]]:
 @torch.no_grad()
 def _near(op: ModuleOperator, rng: np.random.Generator) -> nn.Module:
     """The module with every weight moved by a third of its size, those that are 0 too."""
-    near = copy.deepcopy(op.module)
+    near = twin(op.module)
     named = dict(near.named_parameters())
     sizes = {name: float(named[name].abs().mean()) for name in op.parameters}
     least = min((s for s in sizes.values() if s > 0), default=1.0)
@@ -292,7 +292,7 @@ def _alike(
 ) -> bool:
     """Whether the module in other bases has the same outputs on all the data."""
     rng = generator(0, "symmetric/alike")
-    near = copy.deepcopy(module)
+    near = twin(module)
     with torch.no_grad():
         for p in near.parameters():
             p.mul_(1 + part * torch.as_tensor(rng.normal(size=tuple(p.shape)), device=p.device))
