@@ -99,9 +99,9 @@ class ModuleOperator(Operator):
         return (replace(found, exact=False, reason=reason) if reason else found), layers, entering
 
     def _walk(self, few: Batch) -> tuple[Structure, list[Any] | None, frozenset[nn.Module], int]:
-        """The structure as the first of a few samples shows it, what its run looked at, the layers
-        that take samples one by one, and how many values enter them."""
-        few, outputs = self._on_device(few), list[torch.Tensor]()
+        """The structure as one of a few samples shows it, the one with the fewest zeros, what its
+        run looked at, the layers that take samples one by one, and how many values enter them."""
+        few, outputs = self._on_device(few.fullest_first()), list[torch.Tensor]()
 
         def run(x: Any) -> torch.Tensor:
             outputs.append(self.run(x))
