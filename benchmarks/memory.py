@@ -10,7 +10,7 @@ GB in float64), the exact trace of a small ReLU network. A ReLU network of 9.7 m
 λ_max by Lanczos, and Hutchinson. All in float64 on one thread; memory is the process's peak, with
 PyTorch and flattest imported. Then how processor time and memory grow with samples and with
 classes, for the estimate (8 draws of each sample) and for the exact trace, on a small network, each
-in a fresh process; memory is what the peak rises by (`flattest bench memory growth` for these
+in a fresh process; memory is what the peak rises by (`python benchmarks/memory.py growth` for these
 alone).
 Expected: peaks below 4 GB, the loader's below the size of its data; time in proportion to samples
 for both, to classes for the exact trace only; memory at most in proportion, and bounded.
