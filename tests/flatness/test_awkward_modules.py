@@ -169,6 +169,31 @@ def test_pytorchs_older_weight_norm_is_measured_after_a_run_too():
     assert torch.allclose(found.rescaled(data[0]), older(data[0]), atol=1e-6)
 
 
+class Crossed(nn.Module):
+    """Attention to other tokens: its least is approached by ever larger weights."""
+
+    def __init__(self):
+        super().__init__()
+        self.a = nn.MultiheadAttention(4, 2, kdim=3, vdim=3, batch_first=True)
+        self.o = nn.Linear(4, 1)
+
+    def forward(self, x, z):
+        return self.o(self.a(x, z, z)[0].mean(1))
+
+
+def test_where_rounding_moves_the_rescaled_modules_outputs_a_note_says_so():
+    torch.manual_seed(3)
+    single = Crossed()
+    data = torch.randn(3, 3, 4), torch.randn(3, 2, 3), torch.randn(3, 1)
+    for module in (single, copy.deepcopy(single).double()):
+        found = ft.torch.measure(module, data, tol=None)
+        x, z = (t.to(module.o.weight.dtype) for t in data[:2])
+        f, rescaled = module(x, z), found.rescaled(x, z)
+        kept = torch.allclose(f, rescaled, rtol=0, atol=3e-4 * float(f.detach().abs().max()))
+        assert kept or any("give it in float64" in note for note in found.notes)
+        assert kept or module is single
+
+
 class Watched:
     """A watch as a call."""
 

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from flattest.curvature.module_copies import twin
+from flattest.curvature.module_copies import measurable_copy, twin
 from flattest.curvature.module_operators import ModuleOperator
 from flattest.curvature.module_runs import exactly
 from flattest.curvature.sharpness import Function, operator_of
@@ -32,6 +32,8 @@ _ALIKE = 1e-9
 _STACKED = 64
 # Numbers that the products of gradients between two vectors may take.
 _MOST_ENTRIES = 2**24
+# By more than this part of itself rounding the rescaled weights may not move f without a note.
+_ROUNDED = 1e-4
 # Below this part of all, what a loss curves down by is a rounding error.
 _ROUNDING = 1e-12
 
@@ -115,6 +117,8 @@ def flattest_bases(op: ModuleOperator) -> LeastGaussNewton | str:
     constant = sum(float(t.gram) for t in terms if t.left == t.right == Place())
     if best.attained > best.value * (1 + 1e-12):
         notes.append("the least is approached, not attained")
+    rescaled = layout.changed(op.given, changes)
+    notes += _rounded(op, rescaled)
     return LeastGaussNewton(
         shares[1] - shares[-1],
         best.value,
@@ -124,7 +128,7 @@ def flattest_bases(op: ModuleOperator) -> LeastGaussNewton | str:
         len(found.scalars),
         tuple(layout.described()),
         tuple(notes),
-        layout.changed(op.given, changes),
+        rescaled,
     )
 
 
@@ -223,6 +227,16 @@ def _as_before(matrix: torch.Tensor, t: torch.Tensor, target: Side, source: Side
     axes = (*target.axes, *source.axes)
     first = tuple(range(len(axes)))
     return matrix.reshape(t.movedim(axes, first).shape).movedim(first, axes)
+
+
+def _rounded(op: ModuleOperator, rescaled: nn.Module) -> list[str]:
+    """What is to be said where the module's own type has too few digits for its new weights."""
+    f = op.outputs_of(op.module)
+    moved = np.abs(op.outputs_of(measurable_copy(rescaled, op.dtype)) - f).max()
+    if moved <= _ROUNDED * np.abs(f).max():
+        return []
+    kind = str(next(rescaled.parameters()).dtype).removeprefix("torch.")
+    return [f"in {kind} the rescaled weights move the outputs by {moved:.1g}: give it in float64"]
 
 
 def _small(op: ModuleOperator, proposed: Bases) -> tuple[Bases, list[str]]:
