@@ -182,16 +182,16 @@ class Crossed(nn.Module):
 
 
 def test_where_rounding_moves_the_rescaled_modules_outputs_a_note_says_so():
-    torch.manual_seed(3)
+    torch.manual_seed(4)
     single = Crossed()
     data = torch.randn(3, 3, 4), torch.randn(3, 2, 3), torch.randn(3, 1)
-    for module in (single, copy.deepcopy(single).double()):
+    for module, noted in ((single, True), (copy.deepcopy(single).double(), False)):
         found = ft.torch.measure(module, data, tol=None)
         x, z = (t.to(module.o.weight.dtype) for t in data[:2])
         f, rescaled = module(x, z), found.rescaled(x, z)
-        kept = torch.allclose(f, rescaled, rtol=0, atol=3e-4 * float(f.detach().abs().max()))
-        assert kept or any("give it in float64" in note for note in found.notes)
-        assert kept or module is single
+        kept = torch.allclose(f, rescaled, rtol=0, atol=1e-4 * float(f.detach().abs().max()))
+        assert kept != noted
+        assert any("give it in float64" in note for note in found.notes) == noted
 
 
 class Watched:
