@@ -8,10 +8,12 @@ outputs, to a standard error of 1 %, and four products with ∇²L as Hutchinson
 their scatter says how many 1 % would take. A loader: 50 000 samples of 4096 numbers (0.8 GB, 1.6
 GB in float64), the exact trace of a small ReLU network. A ReLU network of 9.7 million weights:
 λ_max by Lanczos, and Hutchinson. All in float64 on one thread; memory is the process's peak, with
-PyTorch and flattest imported. Then how processor time grows with samples and with classes, for the
-estimate (8 draws of each sample) and for the exact trace, on a small network.
+PyTorch and flattest imported. Then how processor time and memory grow with samples and with
+classes, for the estimate (8 draws of each sample) and for the exact trace, on a small network, each
+in a fresh process; memory is what the peak rises by (`python benchmarks/memory.py growth` for these
+alone).
 Expected: peaks below 4 GB, the loader's below the size of its data; time in proportion to samples
-for both, to classes for the exact trace only.
+for both, to classes for the exact trace only; memory at most in proportion, and bounded.
 """
 
 import os
@@ -92,28 +94,47 @@ def part(name: str) -> None:
     print(f"  {took:.0f} s of processor time, peak resident memory {peak:.2f} GB", flush=True)
 
 
-def seconds(samples: int, classes: int, rtol: float) -> float:
+def once(samples: int, classes: int, rtol: float) -> None:
+    """Prints milliseconds of processor time, the least of three, and by how many MB the peak
+    rose."""
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, classes))
     data = torch.randn(samples, 64), torch.randint(0, classes, (samples,))
 
-    def once() -> float:
+    def seconds() -> float:
         start = time.process_time()
         # A standard error that 8 draws do not reach.
         ft.torch.gauss_newton_trace(module, data, LOSS, rtol=rtol, most_draws=8)
         return time.process_time() - start
 
-    return min(once() for _ in range(3))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    took = 1e3 * min(seconds() for _ in range(3))
+    rise = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    print(f"{took:>10.1f}{rise:>8.1f}")
+
+
+SIZES = [(256, 50), (512, 50), (1024, 50), (8192, 50), (256, 100), (256, 200)]
 
 
 def growth() -> None:
-    print(f"{'samples':>8}{'classes':>8}{'estimate, ms':>14}{'exact, ms':>12}")
-    for samples, classes in [(256, 50), (512, 50), (1024, 50), (256, 100), (256, 200)]:
-        times = [1e3 * seconds(samples, classes, rtol) for rtol in (1e-9, 0.0)]
-        print(f"{samples:>8}{classes:>8}{times[0]:>14.1f}{times[1]:>12.1f}", flush=True)
+    print(f"{'samples':>8}{'classes':>8}{'estimate:':>12} ms{'MB':>8}{'exact:':>9} ms{'MB':>8}")
+    for size in SIZES:
+        numbers = [str(size[0]), str(size[1])]
+        command = [sys.executable, "-W", "ignore", __file__, "once", *numbers]
+        runs = [
+            subprocess.run([*command, r], capture_output=True, check=True) for r in ("1e-9", "0")
+        ]
+        found = [run.stdout.decode().rstrip() for run in runs]
+        print(f"{size[0]:>8}{size[1]:>8}     {'  '.join(found)}", flush=True)
 
 
 def main() -> None:
+    if sys.argv[1:2] == ["once"]:
+        once(int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]))
+        return
+    if sys.argv[1:] == ["growth"]:
+        growth()
+        return
     if len(sys.argv) > 1:
         part(sys.argv[1])
         return

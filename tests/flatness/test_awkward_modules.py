@@ -7,13 +7,20 @@ from contextlib import suppress
 import numpy as np
 import pytest
 
-from support.modules import MARKS, assert_unharmed, nn, one_thread, state, torch  # noqa: F401
+from support.modules import MARKS, F, assert_unharmed, nn, one_thread, state, torch  # noqa: F401
 
 pytest.importorskip("einops")
 
 import flattest as ft  # noqa: E402
 from flattest.flatness.words import compared  # noqa: E402
-from support.awkward_modules import MEASURED, REFUSED, differences  # noqa: E402
+from support.awkward_modules import (  # noqa: E402
+    MEASURED,
+    REFUSED,
+    differences,
+    two,
+    vectors,
+    words,
+)
 
 pytestmark = [*MARKS, pytest.mark.filterwarnings("ignore")]
 FEW = ft.LeagueSettings(steps=2, draws=2, probes=2, k=2, most_products=8)
@@ -51,6 +58,140 @@ def test_what_cannot_be_measured_is_refused_in_a_sentence(name, call):
     with pytest.raises(ft.FlattestError, match=words):
         getattr(ft.torch, call)(module, (x, y), "mse")
     assert_unharmed(module, before)
+
+
+class Focal(nn.Module):
+    """(1 − p)² times the cross-entropy, with class weights in float32; the factor is taken for a
+    constant where it is `detached`."""
+
+    def __init__(self, detached=False):
+        super().__init__()
+        self.register_buffer("weights", torch.tensor([0.2, 0.3, 0.5]))
+        self.detached = detached
+
+    def forward(self, f, y):
+        factor = (1 - f.softmax(1).gather(1, y[:, None])[:, 0]) ** 2
+        factor = factor.detach() if self.detached else factor
+        return (factor * F.cross_entropy(f, y, weight=self.weights, reduction="none")).mean()
+
+
+WEIGHTS = torch.tensor([0.2, 0.3, 0.5])
+
+
+def of_few(f, y):
+    """A user's own weights are in float32, whatever is computed in."""
+    each = F.cross_entropy(f, y, weight=WEIGHTS.to(f.dtype), reduction="none")
+    return each.mean()
+
+
+LOSSES = {
+    "focal": (Focal(), Focal().double()),
+    "float32 weights of a function": (
+        lambda f, y: F.cross_entropy(f, y, weight=WEIGHTS, reduction="none").mean(),
+        of_few,
+    ),
+    "Kullback–Leibler, over the batch": (
+        lambda f, y: nn.KLDivLoss(reduction="batchmean")(f.log_softmax(1), F.one_hot(y, 3) + 0.0),
+        lambda f, y: F.nll_loss(f.log_softmax(1), y),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_losses_of_ones_own_have_the_derivatives_of_their_values(name):
+    loss, twin = LOSSES[name]
+    torch.manual_seed(0)
+    module, x = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3)), torch.randn(10, 4)
+    y = torch.randint(0, 3, (10,))
+    found = ft.torch.measure(module, (x, y), loss)
+    H = differences(copy.deepcopy(module), x, y, twin)
+    assert found.trace == pytest.approx(np.trace(H), rel=1e-6)
+    assert found.top_eigenvalue == pytest.approx(np.linalg.eigvalsh(H)[-1], rel=1e-6)
+
+
+def test_pytorchs_mean_over_the_batch_is_that_of_samples():
+    torch.manual_seed(0)
+    module, x = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3)), torch.randn(10, 4)
+    module.append(nn.LogSoftmax(1))
+    y = torch.rand(10, 3).softmax(1)
+    found = ft.torch.measure(module, (x, y), nn.KLDivLoss(reduction="batchmean"))
+    H = differences(copy.deepcopy(module), x, y, lambda f, y: (y * (y.log() - f)).sum(1).mean())
+    assert found.trace == pytest.approx(np.trace(H), rel=1e-6)
+
+
+@pytest.mark.parametrize("call", ["measure", "trace"])
+def test_a_loss_that_takes_a_part_of_itself_for_a_constant_is_refused(call):
+    module, x = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3)), torch.randn(10, 4)
+    with pytest.raises(ft.FlattestError, match="derivatives of this loss are wrong"):
+        getattr(ft.torch, call)(module, (x, torch.randint(0, 3, (10,))), Focal(detached=True))
+
+
+def hooked(change):
+    def run(m, x):
+        h = m.a(x).relu()
+        if h.requires_grad:
+            h.register_hook(change)
+        return m.b(h)
+
+    return run
+
+
+def test_hooks_on_tensors_and_gradients_by_frequency_change_nothing_that_is_measured():
+    """Both change gradients, not the outputs, of which these are the derivatives."""
+    halved, seen = hooked(lambda g: g / 2), hooked(lambda g: None)
+    pairs = [
+        (lambda: vectors(two(halved)), lambda: vectors(two())),
+        (lambda: vectors(two(seen)), lambda: vectors(two())),
+        (lambda: words(scale_grad_by_freq=True), words),
+    ]
+    for make, plain in pairs:
+        found, expected = (ft.torch.measure(m, (x, y)) for m, x, y in map(made, (make, plain)))
+        assert (found.trace, found.least) == (expected.trace, expected.least)
+        assert found.top_eigenvalue == expected.top_eigenvalue
+
+
+def test_pytorchs_older_weight_norm_is_measured_after_a_run_too():
+    torch.manual_seed(0)
+    older = nn.Sequential(torch.nn.utils.weight_norm(nn.Linear(4, 6)), nn.ReLU(), nn.Linear(6, 1))
+    newer = nn.Sequential(
+        nn.utils.parametrizations.weight_norm(nn.Linear(4, 6)), nn.ReLU(), nn.Linear(6, 1)
+    )
+    names = {
+        "0.weight_g": "0.parametrizations.weight.original0",
+        "0.weight_v": "0.parametrizations.weight.original1",
+    }
+    state = {names.get(name, name): p for name, p in older.state_dict().items()}
+    newer.load_state_dict(state)
+    data = torch.randn(8, 4), torch.randn(8, 1)
+    older(data[0])
+    found, expected = (ft.torch.measure(module, data) for module in (older, newer))
+    assert found.trace == pytest.approx(expected.trace, rel=1e-12)
+    assert torch.allclose(found.rescaled(data[0]), older(data[0]), atol=1e-6)
+
+
+class Crossed(nn.Module):
+    """Attention to other tokens: its least is approached by ever larger weights."""
+
+    def __init__(self):
+        super().__init__()
+        self.a = nn.MultiheadAttention(4, 2, kdim=3, vdim=3, batch_first=True)
+        self.o = nn.Linear(4, 1)
+
+    def forward(self, x, z):
+        return self.o(self.a(x, z, z)[0].mean(1))
+
+
+def test_where_rounding_moves_the_rescaled_modules_outputs_a_note_says_so():
+    torch.manual_seed(4)
+    single = Crossed()
+    data = torch.randn(3, 3, 4), torch.randn(3, 2, 3), torch.randn(3, 1)
+    for module, noted in ((single, True), (copy.deepcopy(single).double(), False)):
+        found = ft.torch.measure(module, data, tol=None)
+        x, z = (t.to(module.o.weight.dtype) for t in data[:2])
+        f, rescaled = module(x, z), found.rescaled(x, z)
+        kept = torch.allclose(f, rescaled, rtol=0, atol=1e-4 * float(f.detach().abs().max()))
+        assert kept != noted
+        assert any("give it in float64" in note for note in found.notes) == noted
 
 
 class Watched:

@@ -66,6 +66,73 @@ def factors(θ, s):
     θ["g"], θ["b.weight"] = θ["g"] * s[6:] / s[:6], θ["b.weight"] / s[6:]
 
 
+def thirds(θ, s):
+    into(θ, "a", s[:2].repeat(3))
+    θ["b.weight"] = θ["b.weight"] / s[:2]
+
+
+def all_but(held):
+    def act(θ, s):
+        units(θ, torch.cat([s[:held], torch.ones(1), s[held:]]))
+
+    return act
+
+
+def held_at(values):
+    """Units but those that a constant is added to."""
+
+    def act(θ, s):
+        units(θ, torch.where(torch.tensor(values) == 0, s, 1.0))
+
+    return act
+
+
+def gains(θ, s):
+    """Units before and behind a norm without a mean, and its gain between them."""
+    into(θ, "a", s[:6])
+    θ["n.weight"] = θ["n.weight"] * s[6:] / s[:6]
+    θ["n.bias"], θ["b.weight"] = θ["n.bias"] * s[6:], θ["b.weight"] / s[6:]
+
+
+def rows_and_columns(θ, s):
+    θ["B"] = θ["B"] * s[:6, None] / s[6:]
+    θ["A"], θ["b.weight"] = θ["A"] * s[6:, None], θ["b.weight"] / s[:6]
+
+
+def taps(θ, s):
+    """Windows that do not overlap: what meets one place of the kernel has one scale."""
+    into(θ, "a", s.repeat(3))
+    θ["k"] = θ["k"] / s
+
+
+def beside(m, x):
+    h = m.a(x).relu()
+    moved = torch.zeros_like(h)
+    moved[:, 3:] = h[:, :3]
+    return m.b((h + moved)[:, 3:])
+
+
+def some_out(m, x):
+    h = m.a(x).relu().reshape(-1, 3, 2).clone()
+    h[:, 0] = 0
+    return m.b(h.sum(1))
+
+
+def pairs_of(θ, s):
+    into(θ, "a", s.repeat(2))
+    θ["b.weight"] = θ["b.weight"] / s
+
+
+def fresh_norm():
+    norm = nn.BatchNorm1d(6)
+    with torch.no_grad():
+        norm.weight.normal_(), norm.bias.normal_()
+    return norm
+
+
+ADDED = [0.0, 0.7, 0.0, 0.0, -0.4, 0.0]
+
+
 def scalar(value):
     return nn.Parameter(torch.tensor(value))
 
@@ -87,6 +154,26 @@ FOLLOWED = {
         lambda m, x: m.b(m.a(x).relu() * m.g),
         {"g": lambda: nn.Parameter(torch.randn(6))},
         factors,
+        12,
+    ),
+    "moved beside zeros": (beside, {"b": lambda: nn.Linear(3, 1)}, pairs_of, 3),
+    "some set to 0, then summed": (some_out, {"b": lambda: nn.Linear(2, 1)}, thirds, 2),
+    "a constant for some": (
+        lambda m, x: m.b((m.a(x) + torch.tensor(ADDED, dtype=x.dtype)).relu()),
+        {},
+        held_at(ADDED),
+        6,
+    ),
+    "one filled with 1": (
+        lambda m, x: m.b(m.a(x).relu().masked_fill(torch.arange(6) == 2, 1.0)),
+        {},
+        all_but(2),
+        5,
+    ),
+    "a batch norm without a mean": (
+        lambda m, x: m.b(m.n(m.a(x)).relu()),
+        {"n": fresh_norm},
+        gains,
         12,
     ),
     "turned by places": (lambda m, x: m.b(m.a(x).relu().roll(2, 1)), {}, permuted, 6),
@@ -121,6 +208,30 @@ LOST = {
         3,
         "pools units of their own",
     ),
+    "a product of two weights": (
+        lambda m, x: m.b((x @ (m.B @ m.A).t()).relu() + 0 * m.a(x)),
+        {
+            "A": lambda: nn.Parameter(torch.randn(2, 4)),
+            "B": lambda: nn.Parameter(torch.randn(6, 2)),
+        },
+        rows_and_columns,
+        8,
+        "one weight meets units of several scales",
+    ),
+    "windows that do not overlap": (
+        lambda m, x: m.b(F.conv1d(m.a(x).relu()[:, None], m.k[None, None], stride=2)[:, 0]),
+        {"k": lambda: nn.Parameter(torch.randn(2)), "b": lambda: nn.Linear(3, 1)},
+        taps,
+        2,
+        "one weight meets units of several scales",
+    ),
+    "inputs beside zeros": (
+        lambda m, x: m.b((m.a(x) + F.pad(x, (0, 2))).relu()),
+        {},
+        held_at([1.0] * 4 + [0.0] * 2),
+        6,
+        "0 for a sample",
+    ),
     "a matrix of a permutation": (
         lambda m, x: m.b(m.a(x).relu() @ torch.eye(6, dtype=x.dtype).roll(2, 1)),
         {},
@@ -133,7 +244,7 @@ LOST = {
 
 def made(run, parts):
     torch.manual_seed(0)
-    module = Made(run, **{name: part() for name, part in parts.items()}).double()
+    module = Made(run, **{name: part() for name, part in parts.items()}).double().eval()
     return module, torch.randn(12, 4).double(), torch.randn(12, 1).double()
 
 

@@ -144,13 +144,6 @@ def follows(m, x):
     return torch.stack(found)
 
 
-def gradient_halved(m, x):
-    h = m.a(x).relu()
-    if h.requires_grad:
-        h.register_hook(lambda g: g / 2)
-    return m.b(h)
-
-
 def clipped_straight_through():
     """Its clipping shows in later samples only."""
 
@@ -178,6 +171,51 @@ def halved_by_a_hook():
     module = two()
     module.a.register_full_backward_pre_hook(lambda layer, g: (g[0] / 2,))
     return module
+
+
+def output_detached_for_some(m, x):
+    f = m.b(m.a(x).tanh())
+    return torch.where(x[:, :1] > 0.8, f.detach(), f)
+
+
+def chosen_over_the_batch(m, x):
+    """Each of the experts takes the four samples of the batch that like it best."""
+    likes, chosen = m.g(x).softmax(1)[:, 0].topk(min(4, len(x)))
+    return m.b(x).index_add(0, chosen, likes[:, None] * m.a(x[chosen]).relu().mean(1, keepdim=True))
+
+
+def later_ones_meet(m, x):
+    """Of more than five samples the fifth has the sixth added to it."""
+    h = m.a(x).relu()
+    return m.b(h if len(x) < 6 else torch.cat([h[:4], h[4:5] + h[5:6], h[5:]]))
+
+
+class Keeps(nn.Module):
+    """Computes a number from its weights in the first run, and keeps it."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.scale = Linear(4, 1), None
+
+    def forward(self, x):
+        self.scale = self.a.weight.abs().mean() if self.scale is None else self.scale
+        return self.a(x) * self.scale
+
+
+def bag(run, **settings):
+    module = Made(run, e=nn.EmbeddingBag(7, 4, **settings), s=nn.Embedding(7, 1), b=Linear(4, 1))
+    return module, torch.randint(0, 7, (10, 3)), torch.randn(10, 1)
+
+
+def weighed(m, x):
+    by = m.s(x)[..., 0].relu()
+    return m.b(F.embedding_bag(x, m.e.weight, mode="sum", per_sample_weights=by))
+
+
+def filtered(m, x):
+    """Its filter's complex numbers do not begin at an even place among all parameters."""
+    h = torch.fft.rfft(m.a(x)) * torch.view_as_complex(m.f)
+    return m.b(torch.fft.irfft(h, n=6).relu())
 
 
 def seldom_dropped(m, x):
@@ -257,6 +295,26 @@ MEASURED = {
     "a random number without effect": lambda: vectors(
         two(lambda m, x: m.b(m.a(x).relu()) + 0 * torch.rand(())).eval()
     ),
+    "a bag weighed by a layer": lambda: bag(weighed, mode="sum"),
+    "a bag's largest": lambda: bag(lambda m, x: m.b(m.e(x).relu()) + 0 * m.s(x[:, 0]), mode="max"),
+    "a bag without padding": lambda: bag(
+        lambda m, x: m.b(m.e(x).relu()) + 0 * m.s(x[:, 0]), padding_idx=0
+    ),
+    "distances": lambda: vectors(
+        two(lambda m, x: m.b(torch.cdist(m.a(x), m.p)), 3, p=nn.Parameter(torch.randn(3, 6)))
+    ),
+    "a filter of frequencies": lambda: vectors(
+        Made(
+            filtered,
+            c=nn.Identity(),
+            a=Linear(4, 6),
+            f=nn.Parameter(torch.randn(4, 2)),
+            b=Linear(6, 1),
+        )
+    ),
+    "a logarithm of sums": lambda: vectors(
+        two(lambda m, x: m.b(m.c(m.a(x)).logsumexp(1, True)), 1, c=Linear(6, 3))
+    ),
     "turned about and back": lambda: vectors(two(lambda m, x: m.b(m.a(x).relu().flip(0)).flip(0))),
 }
 REFUSED = {
@@ -305,7 +363,19 @@ REFUSED = {
     ),
     "pruned": (lambda: vectors(pruned()), "has hooks"),
     "hooks of a layer's gradient": (lambda: vectors(halved_by_a_hook()), "has hooks"),
-    "hooks inside": (lambda: vectors(two(gradient_halved)), "derivatives of this module are wrong"),
+    "outputs detached for some": (
+        lambda: vectors(two(output_detached_for_some)),
+        "derivatives of this module are wrong",
+    ),
+    "experts that choose": (
+        lambda: vectors(two(chosen_over_the_batch, 4, g=Linear(4, 2))),
+        "depends on the rest of its batch",
+    ),
+    "later samples that meet": (
+        lambda: vectors(two(later_ones_meet)),
+        "depends on the rest of its batch",
+    ),
+    "a number kept from its weights": (lambda: vectors(Keeps()), "cannot be differentiated"),
     "samples that follow one another": (
         lambda: vectors(two(follows, c=Linear(6, 6))),
         "depends on the rest of its batch",
@@ -331,16 +401,21 @@ REFUSED = {
 }
 
 
-def differences(module, x, y) -> np.ndarray:
-    """∇²L of the mean of squares from central differences of the gradient, in float64."""
-    module, y = module.double(), y.double()
+def squares(f, y):
+    return (f - y).square().sum(1).mean()
+
+
+def differences(module, x, y, loss=squares) -> np.ndarray:
+    """∇²L, of the mean of squares unless a loss is given, from central differences of the gradient,
+    in float64."""
+    module, y = module.double(), y.double() if y.is_floating_point() else y
     x = x.double() if x.is_floating_point() else x
     given = list(module.parameters())
     for p in given:
         p.data = p.data.contiguous()
 
     def gradient():
-        value = (module(x) - y).square().sum(1).mean()
+        value = loss(module(x), y)
         found = torch.autograd.grad(value, given)
         return torch.cat([(g.to_dense() if g.is_sparse else g).reshape(-1) for g in found])
 

@@ -749,8 +749,8 @@ Where there is no least trace, `notes` of the measurement say why (layer norm: t
 degenerate). A softmax or norm in float32 inside of a module is computed in float64, here as in the
 reference.
 
-Refused, in one sentence each: modules whose derivatives PyTorch drops or changes
-(`once_differentiable`, `detach`, hooks inside), since they are not those of the outputs; outputs
+Refused, in one sentence each: networks and losses whose derivatives are not those of their values
+(`once_differentiable`, `detach`, `stop_gradient`, fewer digits on the way in JAX); outputs
 that differ from call to call (dropout in training mode), where L is not a function; batch norm in
 training mode, which changes its statistics as it runs; outputs that depend on other samples, where
 L is no mean over samples; layers with hooks, whose effects outside of the module cannot be undone;

@@ -11,6 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
+from flattest.curvature.function_checks import (
+    check_digits,
+    check_first_derivatives,
+    check_second_derivatives,
+)
 from flattest.curvature.inputs import (
     attempt,
     batches_of,
@@ -82,7 +87,9 @@ class FunctionOperator(Operator):
 
     @cached_property
     def structure(self):
-        return structure_of(self.jaxpr, self.leaves, self.x[:1])
+        """As the sample with the fewest zeros shows it, which could stand for no other value."""
+        full = int(np.count_nonzero(np.asarray(self.x).reshape(len(self.x), -1), axis=1).argmax())
+        return structure_of(self.jaxpr, self.leaves, self.x[full : full + 1])
 
     def mean_loss(self):
         return float(self.compiled.mean_loss(*self.at))
@@ -135,8 +142,16 @@ class FunctionOperator(Operator):
         return np.asarray(self.compiled.squares(*self.at, chunks))
 
     def matmat(self, rows):
+        self._second_derivatives  # noqa: B018
         # A copy, because JAX's buffers are read-only.
         return np.array(self.compiled.products(*self.at, rows))
+
+    @cached_property
+    def _second_derivatives(self) -> None:
+        def products_at(theta: np.ndarray, rows: np.ndarray) -> np.ndarray:
+            return np.asarray(self.compiled.products(*self._at(theta), rows))
+
+        check_second_derivatives(self, products_at)
 
     def residual_matmat(self, rows):
         return np.array(self.compiled.residual_products(*self.at, rows))
@@ -267,29 +282,39 @@ def _applied(function: Any, whole: bool) -> Callable[[Any, Any, Any], Any]:
     return lambda params, x, _: function(params, x)
 
 
+_NOT_JAX = (
+    "The function must be written in JAX (jax.numpy for numpy, jnp.where for a branch on values), "
+    "or it cannot be differentiated"
+)
+
+
 def _checked(kind: _Function, params: Any, x, y) -> FunctionOperator:
     leaves, tree = _named_leaves(params)
     theta, x = jax.tree.unflatten(tree, leaves.values()), jnp.asarray(x)
     alone = attempt("The function fails on these inputs", kind.apply, theta, x[:1], x)
+    if not hasattr(alone, "shape"):
+        raise FlattestError(
+            "The function must return one array with a row for each sample, not a "
+            f"{type(alone).__name__}; say which part: lambda p, x: f(p, x)[0]."
+        )
     kind.check_targets(y, np.size(alone))
     op = FunctionOperator(kind.apply, kind.compiled, leaves, tree, x, jnp.asarray(y))
+    attempt(_NOT_JAX, check_digits, lambda: op.jaxpr)
     # NumPy's functions and branches on values work on arrays, and not where JAX differentiates.
-    f = attempt(
-        "The function must be written in JAX (jax.numpy for numpy, jnp.where for a branch on "
-        "values), or it cannot be differentiated",
-        lambda: op.f,
-    )
+    f = attempt(_NOT_JAX, lambda: op.f)
     finite = len(f) == len(x) and bool(np.isfinite(f).all())
-    # The last too: of samples that follow one another, the first depends on itself alone.
-    last = kind.apply(theta, x[-1:], x)
+    # Every other one too: of samples that follow one another, the first depends on itself alone.
+    apart = [kind.apply(theta, x[start::2], x) for start in range(min(2, len(x) - 1))]
+    parts = [(f[:1], alone), *((f[start::2], own) for start, own in enumerate(apart))]
     same = all(
-        np.allclose(row, np.reshape(own, (1, -1)), rtol=1e-8, atol=1e-10)
-        for row, own in ((f[:1], alone), (f[-1:], last))
+        np.allclose(rows, np.reshape(own, rows.shape), rtol=1e-8, atol=1e-10)
+        for rows, own in (parts if finite else [])
     )
     check_outputs("function", finite, same)
     shapes = f"outputs {f.shape} and targets {op.y.shape}"
     if not np.isfinite(attempt(f"The loss fails on {shapes}", op.mean_loss)):
         raise FlattestError("The loss is not a finite number on every sample.")
+    check_first_derivatives(op)
     return op
 
 
@@ -302,6 +327,10 @@ def _named_leaves(params: Any) -> tuple[dict[str, jnp.ndarray], Any]:
     for path, leaf in paths:
         name = jax.tree_util.keystr(path, simple=True, separator=".") or "theta"
         failure = f"Parameter {name} must be a real array"
+        if np.iscomplexobj(leaf):
+            raise FlattestError(
+                f"Parameter {name} is complex; give its real and imaginary parts as parameters."
+            )
         leaves[name] = attempt(failure, jnp.asarray, leaf, jnp.float64)
         if not np.isfinite(leaves[name]).all():
             raise FlattestError(f"Parameter {name} has entries that are not finite.")

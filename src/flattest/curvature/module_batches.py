@@ -39,6 +39,12 @@ class Batch:
         at = torch.as_tensor(rows)
         return Batch(*tree_map(lambda t: t[at.to(t.device)], (self.x, self.y)))
 
+    def fullest_first(self) -> "Batch":
+        """The samples with the fewest zeros before the others."""
+        numbers = [t.reshape(len(self), -1) for t in tree_leaves(self.x) if t.is_floating_point()]
+        full = sum(t.count_nonzero(1).cpu().numpy() for t in numbers) + np.zeros(len(self))
+        return self.take(np.argsort(-full, kind="stable"))
+
     @property
     def bytes(self) -> int:
         return sum(t.numel() * t.element_size() for t in tree_leaves((self.x, self.y)))

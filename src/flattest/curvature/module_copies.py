@@ -20,19 +20,27 @@ _PURE_HOOKS = (WeightNorm, SpectralNorm)
 
 def measurable_copy(module: nn.Module, dtype: torch.dtype) -> nn.Module:
     """A deep copy in this precision; layers of it do not work in place, and gradients of tables of
-    words are not sparse."""
+    words are neither sparse nor divided by how often a word occurs."""
     work = attempt("The module cannot be copied", _copy, module, dtype)
     for layer in work.modules():
-        for setting in ("inplace", "sparse"):
+        for setting in ("inplace", "sparse", "scale_grad_by_freq"):
             if getattr(layer, setting, False) is True:
                 setattr(layer, setting, False)
     return work
 
 
+def twin(module: nn.Module) -> nn.Module:
+    """A deep copy; what layers keep of an earlier run is copied as values."""
+    memo: dict[int, Any] = {}
+    for layer in module.modules():
+        memo.update(_values(layer))
+    return copy.deepcopy(module, memo)
+
+
 @torch.no_grad()
 def scaled(module: nn.Module, factors: Any) -> nn.Module:
     """A copy of the module with every weight multiplied by its factor; frozen ones have none."""
-    found = copy.deepcopy(module)
+    found = twin(module)
     for name, parameter in found.named_parameters():
         if name in factors:
             factor = torch.as_tensor(factors[name], device=parameter.device)
@@ -46,6 +54,7 @@ def _copy(module: nn.Module, dtype: torch.dtype) -> nn.Module:
     memo: dict[int, Any] = {}
     for layer in module.modules():
         memo.update(_empty_tables(layer))
+        memo.update(_values(layer))
     for p in module.parameters():
         if type(p) is nn.Parameter:
             memo[id(p)] = nn.Parameter(p.detach().to(dtype, copy=True), p.requires_grad)
@@ -57,6 +66,13 @@ def _empty_tables(layer: nn.Module) -> dict[int, Any]:
     """Copies, by identity, of the tables for hooks and the like that every layer has many of and
     that `deepcopy` would take most of its time for."""
     return {id(t): type(t)() for t in vars(layer).values() if type(t) in _TABLES and not t}
+
+
+def _values(layer: nn.Module) -> dict[int, Any]:
+    """Copies, by identity, of what a layer keeps of an earlier run, such as PyTorch's older
+    normalizations of weights do: values, without the way they were computed."""
+    kept = [t for t in vars(layer).values() if isinstance(t, torch.Tensor) and not t.is_leaf]
+    return {id(t): t.detach().clone() for t in kept}
 
 
 def _like(t: torch.Tensor, dtype: torch.dtype) -> torch.dtype:

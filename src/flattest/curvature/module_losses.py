@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from flattest.curvature.inputs import is_named, takes_classes
+from flattest.curvature.inputs import attempt, is_named, takes_classes
 from flattest.errors import FlattestError
 from flattest.problem.losses import CrossEntropy, Logistic, loss as flattest_loss
 
@@ -101,8 +101,9 @@ def sample_loss(loss: Any, dtype: torch.dtype = torch.float64) -> SampleLoss:
     if not callable(loss):
         raise FlattestError(f"A loss is a name or a function of outputs and targets, not {loss!r}.")
     if not isinstance(loss, nn.modules.loss._Loss):
-        return _of_function(loss)
-    if loss.reduction not in ("mean", "sum"):
+        own = isinstance(loss, nn.Module)
+        return _of_function(copy.deepcopy(loss).to(dtype) if own else loss)
+    if loss.reduction not in ("mean", "sum", "batchmean"):
         raise FlattestError(
             f"{type(loss).__name__}(reduction={loss.reduction!r}) is not a number; use "
             "reduction='mean' or 'sum'."
@@ -296,13 +297,50 @@ def _softmax_factor(f: torch.Tensor, mass: torch.Tensor) -> Factor:
 
 def _of_function(loss: Callable) -> SampleLoss:
     """A user's own, taken for the mean over a batch; one of PyTorch's that is a sum says so."""
-    mean = getattr(loss, "reduction", "mean") == "mean"
+    mean = getattr(loss, "reduction", "mean") != "sum"
 
     def total(f, y):
         return loss(f, y) * (len(f) if mean else 1)
 
     factor = _autograd_factor(total)
     return SampleLoss(total, factor, count if mean else None, known=False, closed=lambda f: False)
+
+
+def check_derivatives(total: OfBatch, f: torch.Tensor, y: torch.Tensor) -> None:
+    """Raises a sentence where PyTorch's first and second derivatives of a loss in the outputs are
+    not those of its values, a little off the outputs: along a direction, by differences."""
+    rng = torch.Generator().manual_seed(0)
+    draws = torch.randn((2, *f.shape), generator=rng, dtype=f.dtype).to(f.device)
+    v, away = draws * (f.abs().mean() or 1.0)
+
+    def of(step: float) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        at = (f + 1e-3 * away + step * v).detach().requires_grad_()
+        value = total(at, y)
+        (slope,) = torch.autograd.grad(value, at, create_graph=True, materialize_grads=True)
+        return value, slope, at
+
+    def right(step: float) -> bool:
+        (ahead, after, _), (behind, before, _) = of(step), of(-step)
+        slope = abs((ahead - behind) / (2 * step) - (g * v).sum())
+        curvature = ((after - before) / (2 * step) - Hv).norm()
+        return bool(
+            slope <= 1e-4 * ((g * v).norm() + 1e-3 * value.abs())
+            and curvature <= 1e-4 * torch.maximum(Hv.norm(), 1e-4 * g.norm())
+        )
+
+    with torch.enable_grad():
+        value, g, at = attempt("The loss cannot be differentiated", of, 0.0)
+        Hv = torch.zeros_like(f)
+        if g.requires_grad:
+            twice = "The loss cannot be differentiated twice"
+            gradient = partial(torch.autograd.grad, materialize_grads=True)
+            (Hv,) = attempt(twice, gradient, (g * v).sum(), at)
+        if not any(right(10.0**-power) for power in (6, 7, 5, 8, 4)):
+            raise FlattestError(
+                "PyTorch's derivatives of this loss are wrong (they are not those of its values): "
+                "a part of it is taken for a constant (detach, .item(), no_grad), or has a "
+                "derivative of its own."
+            )
 
 
 def _autograd_factor(total: OfBatch) -> Callable[[torch.Tensor, torch.Tensor], Factor]:

@@ -99,9 +99,9 @@ class ModuleOperator(Operator):
         return (replace(found, exact=False, reason=reason) if reason else found), layers, entering
 
     def _walk(self, few: Batch) -> tuple[Structure, list[Any] | None, frozenset[nn.Module], int]:
-        """The structure as the first of a few samples shows it, what its run looked at, the layers
-        that take samples one by one, and how many values enter them."""
-        few, outputs = self._on_device(few), list[torch.Tensor]()
+        """The structure as one of a few samples shows it, the one with the fewest zeros, what its
+        run looked at, the layers that take samples one by one, and how many values enter them."""
+        few, outputs = self._on_device(few.fullest_first()), list[torch.Tensor]()
 
         def run(x: Any) -> torch.Tensor:
             outputs.append(self.run(x))
@@ -144,8 +144,15 @@ class ModuleOperator(Operator):
     def chunks(self) -> Iterator[Batch]:
         return self._cut(self.structure.entries)
 
+    def first_chunk(self) -> Batch:
+        return self._on_device(self.batches.first.rows(0, self._rows(self.structure.entries)))
+
+    def _rows(self, entries: int) -> int:
+        """How many samples are run together."""
+        return self.samples if self.whole else max(1, self._most_values // entries)
+
     def _cut(self, entries: int, batches: Batches | None = None) -> Iterator[Batch]:
-        rows = self.samples if self.whole else max(1, self._most_values // entries)
+        rows = self._rows(entries)
         chosen = self.batches if batches is None else batches
         with progress("samples", chosen.samples) as done:
             for batch in chosen:

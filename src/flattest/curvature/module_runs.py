@@ -2,6 +2,7 @@
 be differentiated twice, without compiled or fused code in their place."""
 
 import sys
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -10,6 +11,8 @@ import torch
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_map
+from torch.utils.hooks import RemovableHandle
 
 from flattest.curvature.module_randomness import Randomness
 
@@ -28,6 +31,8 @@ _OLD_NAMES: dict[Any, torch.dtype] = {
     **{f"torch.{name}Tensor": dtype for name, dtype in _OLD.items()},
     **{getattr(torch, f"{name}Tensor"): dtype for name, dtype in _OLD.items()},
 }
+# Operations that take weights of the type of their inputs only.
+_OF_ONE_TYPE = (F.cross_entropy, F.nll_loss)
 _AS_ANOTHER = (torch.Tensor.to, torch.Tensor.type_as)
 
 
@@ -55,7 +60,7 @@ def exactly(dtype: torch.dtype = torch.float64) -> Iterator[None]:
 class _Exact(TorchFunctionMode):
     def __init__(self, dtype: torch.dtype):
         super().__init__()
-        self.raised = _RAISED[dtype]
+        self.raised, self.dtype = _RAISED[dtype], dtype
         to = torch.Tensor.double if dtype == torch.float64 else torch.Tensor.float
         casts = (torch.Tensor.float, torch.Tensor.half, torch.Tensor.bfloat16)
         self.replaced = {**REPLACED, **dict.fromkeys(casts, to)}
@@ -65,9 +70,15 @@ class _Exact(TorchFunctionMode):
         if func is not torch.Tensor.view:  # There a type says how to read the same bits.
             args = tuple(self._raise(a) for a in args)
             kwargs = {name: self._raise(a) for name, a in kwargs.items()}
+        if func in _OF_ONE_TYPE:
+            args, kwargs = tree_map(self._as_computed, (args, kwargs))
         if func in _AS_ANOTHER and len(args) > 1 and isinstance(args[1], torch.Tensor):
             return self._like(*args[:2])
         return self.replaced.get(func, func)(*args, **kwargs)
+
+    def _as_computed(self, value: Any) -> Any:
+        """A user's own weights, in the type that is computed in."""
+        return value.to(self.dtype) if _is_real(value) else value
 
     def _raise(self, value: Any) -> Any:
         value = _OLD_NAMES.get(value, value) if isinstance(value, str | type) else value
@@ -76,6 +87,10 @@ class _Exact(TorchFunctionMode):
     def _like(self, t: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
         """t on the device of another tensor and in its type, or in the one that stands for it."""
         return t.to(other.device, self._raise(other.dtype))
+
+
+def _is_real(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.is_floating_point()
 
 
 def _weight_norm(v: torch.Tensor, g: torch.Tensor, dim: int = 0) -> torch.Tensor:
@@ -108,6 +123,29 @@ def _multilabel_margin(f, y, size_average=None, reduce=None, reduction="mean"):
     return _reduced((gaps * pairs).sum((1, 2)) / f.shape[1], reduction)
 
 
+def _embedding_bag(
+    words, table, offsets=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False,
+    mode="mean", sparse=False, per_sample_weights=None, include_last_offset=False, padding_idx=None,
+):  # fmt: skip
+    """The sum, mean or largest of each bag's rows, by rows of words as they are in PyTorch."""
+    if max_norm is not None or words.dim() != 2:
+        return F.embedding_bag(
+            words, table, offsets, max_norm, norm_type, scale_grad_by_freq, mode, sparse,
+            per_sample_weights, include_last_offset, padding_idx,
+        )  # fmt: skip
+    rows = F.embedding(words, table, padding_idx)
+    counted = torch.ones_like(words) if padding_idx is None else words != padding_idx
+    if mode == "max":
+        return rows.masked_fill(counted[..., None] == 0, -torch.inf).amax(1)
+    weights = counted.to(rows.dtype) if per_sample_weights is None else per_sample_weights * counted
+    total = (rows * weights[..., None]).sum(1)
+    return total / counted.sum(1, keepdim=True).clamp(min=1) if mode == "mean" else total
+
+
+def _distances(a: torch.Tensor, b: torch.Tensor, p: float = 2.0, compute_mode: str = ""):
+    return torch.linalg.vector_norm(a[..., :, None, :] - b[..., None, :, :], p, -1)
+
+
 def _reduced(values: torch.Tensor, reduction: str) -> torch.Tensor:
     return {"mean": values.mean, "sum": values.sum, "none": lambda: values}[reduction]()
 
@@ -118,4 +156,8 @@ REPLACED: dict[Callable, Callable] = {
     F.hardsigmoid: _hardsigmoid,
     F.multi_margin_loss: _multi_margin,
     F.multilabel_margin_loss: _multilabel_margin,
+    F.embedding_bag: _embedding_bag,
+    torch.cdist: _distances,
+    # A hook on a tensor may change gradients as they pass; what is measured are the outputs'.
+    torch.Tensor.register_hook: lambda t, hook: RemovableHandle(OrderedDict()),
 }

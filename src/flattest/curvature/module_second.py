@@ -7,6 +7,7 @@ kink (a bias of 0 on an input of 0) differences see both sides, and derivatives 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 
 import torch
 from torch import nn
@@ -23,12 +24,19 @@ def add_products(
     """Adds ∇²(share) applied to each row of v to `total`."""
     given = list(parameters.values())
     gradient = torch.autograd.grad(share, given, create_graph=True, materialize_grads=True)
-    flat = torch.cat([g.reshape(-1) for g in gradient])
-    if not flat.requires_grad:  # L is affine in the parameters.
+    curved = [g.requires_grad for g in gradient]
+    if not any(curved):  # L is affine in the parameters.
         return
+    ends = list(itertools.compress(gradient, curved))
     for row, into in zip(v, total, strict=True):
-        parts = torch.autograd.grad(flat, given, row, retain_graph=True, materialize_grads=True)
-        into += torch.cat([part.reshape(-1) for part in parts])
+        # Each part in memory of its own: some operations cannot read one that begins anywhere.
+        parts = [part.clone() for part in row.split([g.numel() for g in gradient])]
+        along = [
+            part.reshape(g.shape)
+            for part, g in itertools.compress(zip(parts, gradient, strict=True), curved)
+        ]
+        found = torch.autograd.grad(ends, given, along, retain_graph=True, materialize_grads=True)
+        into += torch.cat([part.reshape(-1) for part in found])
 
 
 def check_first_derivatives(
@@ -45,7 +53,9 @@ def check_first_derivatives(
     with _moved(parameters, _NEAR * away):
         f = outputs()
         u = next(_directions(torch.ones_like(f.detach()).reshape(-1))).reshape(f.shape)
-        found = torch.autograd.grad(f, [*parameters.values()], u, materialize_grads=True)
+        gradient = partial(torch.autograd.grad, materialize_grads=True)
+        failure = "The module cannot be differentiated"
+        found = attempt(failure, gradient, f, [*parameters.values()], u)
         slopes = torch.cat([g.reshape(-1) for g in found]) * v
         size = float(slopes.norm()) + 1e-3 * float((u * f.detach()).norm())
         expected = float(slopes.sum(dtype=torch.float64))
@@ -88,8 +98,8 @@ def _check_continuous(parameters: Parameters, outputs: Callable[[], torch.Tensor
 def second_derivatives_are_right(
     module: nn.Module, parameters: Parameters, share: Callable[[], torch.Tensor]
 ) -> bool:
-    """Whether PyTorch's are for `share`, the loss of some samples: uᵀHv = vᵀHu, and Hv is the
-    derivative of the gradient along v.
+    """Whether PyTorch's are for `share`, the loss of some samples: uᵀHv = vᵀHu, Hv is the
+    derivative of the gradient along v, and that along v the derivative of the loss.
 
     Steps of many sizes, since a gradient jumps at kinks: what counts is the best of them.
     """
@@ -104,9 +114,9 @@ def second_derivatives_are_right(
         Hu, Hv = products
         size = float((u * Hv).norm() + (v * Hu).norm())
         asymmetry = abs(float(u @ Hv - v @ Hu)) / (size or 1.0)
-        return asymmetry < 1e-8 and any(
-            _missed(parameters, share, v, Hv, scale, step) < 1e-4 for step in _STEPS
-        )
+        right = (_missed(parameters, share, v, Hv, scale, step) < 1e-4 for step in _STEPS)
+        slopes = (_missed_slope(parameters, share, v, step) < 1e-4 for step in _STEPS)
+        return asymmetry < 1e-8 and any(slopes) and any(right)
 
 
 SECOND_ARE_WRONG = (
@@ -150,6 +160,20 @@ def _missed(parameters: Parameters, share, v, Hv, scale, step: float) -> float:
     allowed = torch.maximum((scale * Hv).norm(), 1e-4 * (scale * ahead).norm())
     missed = (scale * (found - Hv)).norm()
     return float(missed / allowed) if allowed > 0 else float(missed)
+
+
+@torch.no_grad()
+def _missed_slope(parameters: Parameters, share, v: torch.Tensor, step: float) -> float:
+    """How far the gradient along v is from a difference of losses, against its parts and what of
+    the loss rounding leaves."""
+    ends = []
+    for s in (step, -step):
+        with _moved(parameters, s * v):
+            ends.append(float(share()))
+    with torch.enable_grad():
+        parts = _gradient_at(parameters, share, 0 * v) * v
+    allowed = float(parts.norm()) + 1e-3 * abs(ends[0])
+    return abs((ends[0] - ends[1]) / (2 * step) - float(parts.sum())) / (allowed or 1.0)
 
 
 def _gradient_at(parameters: Parameters, share, move: torch.Tensor) -> torch.Tensor:

@@ -14,7 +14,7 @@ from flattest.curvature.inputs import attempt, check_outputs, check_used
 from flattest.curvature.module_batches import Batch, Forward, called, finite
 from flattest.curvature.module_copies import by_batch, check_module, measurable_copy
 from flattest.curvature.module_loaders import batches_of
-from flattest.curvature.module_losses import SampleLoss, sample_loss
+from flattest.curvature.module_losses import SampleLoss, check_derivatives, sample_loss
 from flattest.curvature.module_operators import ModuleOperator
 from flattest.curvature.module_randomness import Randomness
 from flattest.curvature.module_runs import exactly
@@ -24,6 +24,8 @@ from flattest.errors import FlattestError, require_known
 DTYPES = {"float64": torch.float64, "float32": torch.float32}
 # Outputs of all samples that are held at once to look at a user's own loss.
 _MOST_CHECKED = 2**24
+# Outputs at which the derivatives of a user's own loss are looked at together.
+_MOST_DIFFERENTIATED = 2**20
 # Runs of a module that draws random numbers, which may be without effect.
 _RUNS_AT_RANDOM = 32
 
@@ -54,6 +56,7 @@ def module_operator(
     )
     with exactly(digits):
         _check_forward(found)
+    _check_together(found)
     _check_all_losses(found)
     return found
 
@@ -105,6 +108,20 @@ def _gives(found: ModuleOperator, row: torch.Tensor, one: Batch) -> bool:
     return alone.shape == row.shape and torch.allclose(row, alone, *found.alike(1e-8, 1e-10))
 
 
+@torch.no_grad()
+def _check_together(found: ModuleOperator) -> None:
+    """As many samples at once as are ever run have the outputs that every other one of them has
+    without the rest."""
+    if found.whole:
+        return
+    batch = found.first_chunk()
+    f = found.ran(batch.x)
+    for start in range(min(2, len(batch) - 1)):
+        part = found.ran(tree_map(lambda t, start=start: t[start::2], batch.x))
+        if not torch.allclose(f[start::2], part, *found.alike(1e-8, 1e-10)):
+            check_outputs("module", finite=True, alone=False)
+
+
 def _attempted(found: ModuleOperator, x: Any) -> torch.Tensor:
     types = {t.dtype for t in tree_leaves(x) if not t.is_floating_point()}
     failure = "The module fails on these inputs"
@@ -150,6 +167,11 @@ def _check_all_losses(found: ModuleOperator) -> None:
         alone = attempt(failure, lambda: math.fsum(float(total(*row)) for row in rows))
     if not math.isfinite(alone):
         raise FlattestError("The loss is not a finite number on every sample.")
+    few = slice(None, None, -(-f.numel() // _MOST_DIFFERENTIATED))
+    with exactly():
+        check_derivatives(
+            total, *(t.double() if t.is_floating_point() else t for t in (f[few], y[few]))
+        )
     if not math.isclose(together, alone, rel_tol=1e-8, abs_tol=1e-12 * len(f)):
         raise FlattestError(
             "The loss of a batch must be the mean of its samples' losses (reduction='mean', "

@@ -1,8 +1,9 @@
 """Parameters as JAX's libraries keep them: which leaves of a tree are differentiated.
 
 A Flax dict of variables has its parameters under "params"; what stands beside them (`batch_stats`)
-is a constant of the function. A module of Equinox, or of flax.nnx, is a tree of parameters and of
-much else: activation functions, numbers of layers, statistics.
+is a constant of the function, and so are integers, masks and keys in any tree. A module of Equinox,
+or of flax.nnx, is a tree of parameters and of much else: activation functions, numbers of layers,
+statistics.
 """
 
 import sys
@@ -33,6 +34,8 @@ def parted(function: Any, params: Any) -> Parted:
         return _split(function, params, lambda path, leaf: path[0] == first)
     if _is_equinox(params):
         return _split(function, params, lambda path, leaf: _is_real_array(leaf))
+    if any(map(_is_no_number, jax.tree.leaves(params))):
+        return _split(function, params, lambda path, leaf: not _is_no_number(leaf))
     return Parted(function, params, lambda params: params)
 
 
@@ -56,6 +59,15 @@ def _of_module(module: Any) -> Parted:
 def _is_equinox(tree: Any) -> bool:
     equinox = sys.modules.get("equinox")
     return equinox is not None and isinstance(tree, equinox.Module)
+
+
+def _is_no_number(leaf: Any) -> bool:
+    """Whether it is an array that JAX does not differentiate: integers, masks, keys."""
+    kinds = np.integer, np.bool_, jax.dtypes.prng_key
+    own = getattr(leaf, "dtype", None)
+    if own is None:
+        return isinstance(leaf, int)
+    return any(jnp.issubdtype(own, kind) for kind in kinds)
 
 
 def _is_real_array(leaf: Any) -> bool:

@@ -1,6 +1,5 @@
 """Watching a PyTorch module in training: a loop of one's own, Lightning, Hugging Face's Trainer."""
 
-import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,6 +10,7 @@ from torch import nn
 
 from flattest.curvature.inputs import attempt
 from flattest.curvature.module_batches import Batch, Forward
+from flattest.curvature.module_copies import twin
 from flattest.curvature.module_loaders import batches_of
 from flattest.curvature.modules import module_operator
 from flattest.curvature.result import whole
@@ -60,7 +60,7 @@ class ModuleWatch(Watch):
             return whole(league(make, None, data, self._loss, only=only, settings=settings))
 
     def _kept(self, params: nn.Module) -> nn.Module:
-        return attempt("The module cannot be copied", copy.deepcopy, params)
+        return attempt("The module cannot be copied", twin, params)
 
     def _spread(self, data: Any, count: int) -> Any:
         """Batch by batch, so that of a loader's data no more than the samples are kept."""

@@ -6,7 +6,6 @@ weights near its own, a random change of all bases must leave the outputs on all
 are. Near its own and not at them: a bias that is 0 today must take part in the change too.
 """
 
-import copy
 import math
 from collections import Counter
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from flattest.curvature.module_copies import measurable_copy, twin
 from flattest.curvature.module_operators import ModuleOperator
 from flattest.curvature.module_runs import exactly
 from flattest.curvature.sharpness import Function, operator_of
@@ -32,6 +32,8 @@ _ALIKE = 1e-9
 _STACKED = 64
 # Numbers that the products of gradients between two vectors may take.
 _MOST_ENTRIES = 2**24
+# By more than this part of itself rounding the rescaled weights may not move f without a note.
+_ROUNDED = 1e-4
 # Below this part of all, what a loss curves down by is a rounding error.
 _ROUNDING = 1e-12
 
@@ -115,6 +117,8 @@ def flattest_bases(op: ModuleOperator) -> LeastGaussNewton | str:
     constant = sum(float(t.gram) for t in terms if t.left == t.right == Place())
     if best.attained > best.value * (1 + 1e-12):
         notes.append("the least is approached, not attained")
+    rescaled = layout.changed(op.given, changes)
+    notes += _rounded(op, rescaled)
     return LeastGaussNewton(
         shares[1] - shares[-1],
         best.value,
@@ -124,7 +128,7 @@ def flattest_bases(op: ModuleOperator) -> LeastGaussNewton | str:
         len(found.scalars),
         tuple(layout.described()),
         tuple(notes),
-        layout.changed(op.given, changes),
+        rescaled,
     )
 
 
@@ -183,7 +187,7 @@ class Layout:
     @torch.no_grad()
     def changed(self, module: nn.Module, changes: Changes) -> nn.Module:
         """A copy in other bases."""
-        found = copy.deepcopy(module)
+        found = twin(module)
         parameters = dict(found.named_parameters())
         for name, target, source in self.pieces():
             p = parameters[name]
@@ -223,6 +227,16 @@ def _as_before(matrix: torch.Tensor, t: torch.Tensor, target: Side, source: Side
     axes = (*target.axes, *source.axes)
     first = tuple(range(len(axes)))
     return matrix.reshape(t.movedim(axes, first).shape).movedim(first, axes)
+
+
+def _rounded(op: ModuleOperator, rescaled: nn.Module) -> list[str]:
+    """What is to be said where the module's own type has too few digits for its new weights."""
+    f = op.outputs_of(op.module)
+    moved = np.abs(op.outputs_of(measurable_copy(rescaled, op.dtype)) - f).max()
+    if moved <= _ROUNDED * np.abs(f).max():
+        return []
+    kind = str(next(rescaled.parameters()).dtype).removeprefix("torch.")
+    return [f"in {kind} the rescaled weights move the outputs by {moved:.1g}: give it in float64"]
 
 
 def _small(op: ModuleOperator, proposed: Bases) -> tuple[Bases, list[str]]:
@@ -277,7 +291,7 @@ def _agreed(op: ModuleOperator, proposed: Bases) -> tuple[Bases, list[str]]:
 @torch.no_grad()
 def _near(op: ModuleOperator, rng: np.random.Generator) -> nn.Module:
     """The module with every weight moved by a third of its size, those that are 0 too."""
-    near = copy.deepcopy(op.module)
+    near = twin(op.module)
     named = dict(near.named_parameters())
     sizes = {name: float(named[name].abs().mean()) for name in op.parameters}
     least = min((s for s in sizes.values() if s > 0), default=1.0)
@@ -292,7 +306,7 @@ def _alike(
 ) -> bool:
     """Whether the module in other bases has the same outputs on all the data."""
     rng = generator(0, "symmetric/alike")
-    near = copy.deepcopy(module)
+    near = twin(module)
     with torch.no_grad():
         for p in near.parameters():
             p.mul_(1 + part * torch.as_tensor(rng.normal(size=tuple(p.shape)), device=p.device))

@@ -16,11 +16,14 @@ import numpy as np
 from jax.extend import core
 
 from flattest.rescaling.units import (
+    BRANCH,
     EXCHANGED,
     FIXED,
+    ROWS,
     SHARED,
     SPARSE,
     WINDOWS,
+    ZEROS,
     Ends,
     NotFollowed,
     Structure,
@@ -145,16 +148,37 @@ class _Walk:
         self.use(Weight(value.name, own), units, FIXED)
         return Hidden(units[inverse.reshape(value.index.shape)], frozenset({value.name}))
 
-    def together(self, shape, values) -> Hidden:
+    def placed(self, value) -> Hidden:
+        """As `hidden`, for entries that are put beside others: constants are fixed, but each 0
+        scales with anything."""
+        if not isinstance(value, Known):
+            return self.hidden(value)
+        units = np.full(np.shape(value.value), FIXED)
+        if not value.varies:
+            zero = _scales(value.value)
+            units[zero] = self.units.new(int(zero.sum()))
+        return Hidden(units, frozenset())
+
+    def together(self, shape, values, losing: str = "") -> Hidden:
         """Entries that are added or compared scale together; constants but 0 fix them."""
         parts = [self.hidden(v) for v in values if isinstance(v, Hidden | Weight)]
         units = np.broadcast_to(parts[0].units, shape)
         for part in parts[1:]:
             self.units.tie(units, part.units)
         for constant in (v for v in values if isinstance(v, Known | Steps)):
-            if not _is_zero(constant):
-                self.units.pin(units)
+            self.fix(units, constant, losing)
         return Hidden(units, frozenset().union(*(part.depends for part in parts)))
+
+    def fix(self, units: np.ndarray, constant: Known | Steps, losing: str) -> None:
+        """What a constant is added to is fixed, but not where it is 0; or in vain, where it may be
+        0 for this sample alone."""
+        if isinstance(constant, Steps):
+            self.units.pin(units, losing)
+            return
+        zero, units = np.broadcast_arrays(_scales(constant.value), units)
+        self.units.pin(np.unique(units[~zero]), losing)
+        if constant.varies:
+            self.units.pin(np.unique(units[zero]), ZEROS)
 
     def pinned(self, *values: Hidden) -> Hidden:
         """Units that go into something that is not homogeneous."""
@@ -172,12 +196,13 @@ class _Walk:
         return first
 
     def channels(self, value: Hidden, axes: tuple[int, ...]) -> np.ndarray:
-        """One unit for each index along `axes`; positions along the others are tied to it."""
+        """One unit for each index along `axes`; positions along the others, which meet the same
+        weights, are tied to it."""
         rest = tuple(a for a in range(value.units.ndim) if a not in axes)
         units = value.units.transpose(*rest, *axes).reshape(
             -1, *(value.units.shape[a] for a in axes)
         )
-        self.units.tie(units, units[:1])
+        self.units.tie(units, units[:1], ROWS)
         return units[0]
 
 
@@ -187,14 +212,11 @@ def _evaluated(equation, inputs: list[Known]) -> list[Known]:
     return [Known(v, any(known.varies for known in inputs)) for v in values]
 
 
-def _is_zero(constant: Known | Steps) -> bool:
-    """Whether it is 0 for every sample: what comes from x may be 0 for this one alone."""
-    if isinstance(constant, Steps) or constant.varies:
-        return False
-    # −∞ is what reductions and padding begin with, NaN what a look-up beyond a table would give;
-    # they take part in no sum.
-    value = np.asarray(constant.value, float)
-    return bool(np.all((value == 0) | np.isneginf(value) | np.isnan(value)))
+def _scales(value: Any) -> np.ndarray:
+    """Which entries are the same times any factor: 0, and what takes part in no sum, −∞ that
+    reductions and padding begin with and NaN that a look-up beyond a table would give."""
+    value = np.asarray(value, float)
+    return (value == 0) | np.isneginf(value) | np.isnan(value)
 
 
 def _is_constant(value) -> bool:
@@ -228,12 +250,7 @@ def _convert(walk: _Walk, equation, shape, value):
 
 
 def _concatenate(walk: _Walk, equation, shape, *values):
-    parts = [
-        Hidden(np.full(np.shape(v.value), FIXED), frozenset())
-        if isinstance(v, Known)
-        else walk.hidden(v)
-        for v in values
-    ]
+    parts = [walk.placed(v) for v in values]
     units = np.concatenate([p.units for p in parts], axis=equation.params["dimension"])
     return Hidden(units, frozenset().union(*(p.depends for p in parts)))
 
@@ -250,7 +267,12 @@ def _comparison(walk: _Walk, equation, shape, *values):
 def _select(walk: _Walk, equation, shape, which, *values):
     if not _is_constant(which):
         raise NotFollowed("it selects by a value that is not a comparison")
-    return walk.together(shape, values)
+    if isinstance(which, Steps) or which.varies:
+        return walk.together(shape, values, "" if isinstance(which, Steps) else BRANCH)
+    parts = [walk.placed(v) for v in values]
+    chosen = np.broadcast_to(np.asarray(which.value, int), shape)
+    units = np.choose(chosen, [np.broadcast_to(part.units, shape) for part in parts])
+    return Hidden(units, frozenset().union(*(part.depends for part in parts)))
 
 
 def _product(walk: _Walk, equation, shape, one, other):

@@ -17,9 +17,11 @@ from flattest.rescaling.module_walk import (
     without_repeats,
 )
 from flattest.rescaling.units import (
+    BRANCH,
     DEGENERATE,
     EXCHANGED,
     FIXED,
+    ROWS,
     SHARED,
     SPARSE,
     WINDOWS,
@@ -76,7 +78,8 @@ def _smooth(walk: Walk, func, out, x, *args, **kwargs):
     if walk.kind(x) == Kind.WEIGHT:
         # W → βW may be undone by another change of W, such as W + log β before exp.
         raise NotFollowed(f"its operation {_shown(func)} is of a weight alone")
-    return walk.pinned(walk.hidden(x))
+    found = walk.pinned(walk.hidden(x))
+    return Hidden(np.full(tuple(out.shape), FIXED), found.depends)
 
 
 def _power(walk: Walk, func, out, *args, **kwargs):
@@ -100,18 +103,28 @@ def _batch_norm(walk: Walk, func, out, x, weight, bias, mean, var, *settings):
     """In eval mode an affine map of each channel, with statistics that stay as they are."""
     if settings[0] is True or mean is None or _varies(walk, mean):
         return _normalized(walk, func)
-    value = walk.pinned(walk.hidden(x))
-    trained = [p for p in (weight, bias) if p is not None and walk.depends(p)]
-    if not trained:
+    trained = [p is not None and walk.depends(p) for p in (weight, bias)]
+    if any(walk.kind(p) == Kind.HIDDEN for p in (weight, bias) if p is not None):
+        raise NotFollowed("it computes the weights of a batch norm")
+    value, channels = walk.hidden(x), (1, -1, *(1,) * (out.dim() - 2))
+    walk.fix(value.units, mean.reshape(channels))
+    if not any(trained):
+        walk.fix(value.units, 0 if bias is None else bias.reshape(channels))
         return value
     walk.notes.append("batch norm is taken as in eval mode: its statistics are not rescaled")
-    # With one of the two held, the other cannot be rescaled.
-    target = walk.units.new(out.shape[1]) if len(trained) == 2 else np.full(out.shape[1], FIXED)
-    for p in trained:
-        walk.weigh(p, target, FIXED)
-    names = {walk.slot(p).name for p in trained}
-    placed = target.reshape(1, -1, *(1,) * (out.dim() - 2))
-    return Hidden(np.broadcast_to(placed, tuple(out.shape)), value.depends | names)
+    positions = tuple(a for a in range(out.dim()) if a != 1)
+    target = source = walk.tied(value.units, positions, "" if trained[1] else ROWS).ravel()
+    if trained[0]:
+        target = walk.units.new(out.shape[1])
+        walk.weigh(weight, target, source)
+    if trained[1]:
+        walk.weigh(bias, target, FIXED)
+    else:
+        walk.fix(target, 0 if bias is None else bias)
+    names = {walk.slot(p).name for p, own in zip((weight, bias), trained, strict=True) if own}
+    return Hidden(
+        np.broadcast_to(target.reshape(channels), tuple(out.shape)), value.depends | names
+    )
 
 
 def _sum(walk: Walk, func, out, *values, alpha=1):
@@ -143,11 +156,17 @@ def _filled(walk: Walk, func, out, x, *args, **kwargs):
 def _where(walk: Walk, func, out, which, *values):
     if walk.depends(which):
         raise NotFollowed("it selects by a value that is not a comparison")
-    return walk.together(out.shape, values)
+    if walk.kind(which) != Kind.CONSTANT:
+        losing = BRANCH if walk.kind(which) == Kind.VARIES else ""
+        return walk.together(out.shape, values, losing)
+    parts = [walk.placed(torch.as_tensor(v)) for v in values]
+    units = np.where(which.numpy(), *(part.units for part in parts))
+    units = np.broadcast_to(units, tuple(out.shape))
+    return Hidden(units, parts[0].depends | parts[1].depends)
 
 
 def _masked(walk: Walk, func, out, x, mask, value):
-    return walk.together(out.shape, (x, value))
+    return _where(walk, func, out, mask, value, x)
 
 
 def _product(walk: Walk, func, out, one, other):
@@ -321,12 +340,15 @@ def _affine(walk: Walk, out, bias, one, other):
     """bias + one · other, for matrices, or batches of matrices."""
     if other.dim() == 1:
         one, other = (one.unsqueeze(0) if one.dim() == 1 else one), other.unsqueeze(1)
-    product = _contracted(walk, _batched(one), _batched(other))
+    # A bias for each column ties the rows.
+    ties = bias is not None and bias.dim() == 1 < out.dim() and walk.depends(bias)
+    product = _contracted(walk, _batched(one), _batched(other), "" if ties else ROWS)
     found = Hidden(product.units.reshape(tuple(out.shape)), product.depends)
-    if bias is None or (not walk.depends(bias) and walk.is_zero(bias)):
+    if bias is None:
         return found
     if not walk.depends(bias):
-        return walk.pinned(found)
+        walk.fix(found.units, bias)
+        return found
     other_part = walk.hidden(bias)
     walk.units.tie(found.units, other_part.units)
     return Hidden(found.units, found.depends | other_part.depends)
@@ -336,16 +358,16 @@ def _batched(t: torch.Tensor) -> torch.Tensor:
     return t.detach().unsqueeze(0) if t.dim() == 2 else t.detach()
 
 
-def _contracted(walk: Walk, one: torch.Tensor, other: torch.Tensor) -> Hidden:
-    """(B, I, K) · (B, K, J)."""
+def _contracted(walk: Walk, one: torch.Tensor, other: torch.Tensor, losing: str) -> Hidden:
+    """(B, I, K) · (B, K, J); `losing` where rows of the first have scales of their own."""
     kinds = walk.kind(one), walk.kind(other)
     shape = one.shape[0], one.shape[1], other.shape[2]
     if kinds[1] == Kind.WEIGHT:
-        return _weighted(walk, shape, walk.hidden(one), other)
+        return _weighted(walk, shape, walk.hidden(one), other, losing)
     if kinds[0] == Kind.WEIGHT:
         value = walk.hidden(other)
         turned = Hidden(value.units.transpose(0, 2, 1), value.depends)
-        found = _weighted(walk, (shape[0], shape[2], shape[1]), turned, one.transpose(1, 2))
+        found = _weighted(walk, (shape[0], shape[2], shape[1]), turned, one.transpose(1, 2), ROWS)
         return Hidden(found.units.transpose(0, 2, 1), found.depends)
     value, by, axis = (one, other, 2) if kinds[0] == Kind.HIDDEN else (other, one, 1)
     found, losing = walk.hidden(value), ""
@@ -363,7 +385,7 @@ def _contracted(walk: Walk, one: torch.Tensor, other: torch.Tensor) -> Hidden:
     return Hidden(np.broadcast_to(units, shape), found.depends)
 
 
-def _weighted(walk: Walk, shape, value: Hidden, weight: torch.Tensor) -> Hidden:
+def _weighted(walk: Walk, shape, value: Hidden, weight: torch.Tensor, losing: str) -> Hidden:
     """z (B, I, K) times W (B, K, J); W may be one for all of B."""
     own, name = without_repeats(weight), walk.slot(weight).name
     if name in value.depends:
@@ -371,7 +393,7 @@ def _weighted(walk: Walk, shape, value: Hidden, weight: torch.Tensor) -> Hidden:
     if own.shape[1:] != weight.shape[1:]:
         raise NotFollowed("it multiplies by a matrix of repeated weights")
     rows = (1,) if own.shape[0] == weight.shape[0] else (0, 1)
-    source = walk.tied(value.units, rows)[:, 0, :, None]
+    source = walk.tied(value.units, rows, losing)[:, 0, :, None]
     target = walk.units.new(own.shape[0], 1, own.shape[2])
     walk.weigh(own, target, source)
     return Hidden(np.broadcast_to(target, shape), value.depends | {name})
@@ -379,10 +401,16 @@ def _weighted(walk: Walk, shape, value: Hidden, weight: torch.Tensor) -> Hidden:
 
 def _convolution(walk: Walk, func, out, x, weight, bias, stride, *settings):
     """Transposed, a weight has the inputs' channels first."""
-    _, _, turned, _, groups = settings
+    _, dilation, turned, _, groups = settings
     value = walk.hidden(x)
     spatial = tuple(range(out.dim() - len(stride), out.dim()))
-    source = walk.tied(value.units, (0, *spatial))[0].reshape(groups, -1)
+    met = turned or all(
+        by == 1 and (size == 1 or out.shape[a] > d)
+        for by, size, d, a in zip(stride, weight.shape[2:], dilation, spatial, strict=True)
+    )
+    # With a bias for each channel positions that meet the same weights are tied.
+    losing = "" if met and bias is not None and walk.depends(bias) else ROWS
+    source = walk.tied(value.units, (0, *spatial), losing)[0].reshape(groups, -1)
     if walk.kind(weight) == Kind.WEIGHT:
         target, depends = _convolved(walk, weight, source, groups, turned, len(spatial))
     elif walk.kind(weight) == Kind.HIDDEN:
@@ -421,8 +449,7 @@ def _biased(walk: Walk, bias, target: np.ndarray) -> frozenset[str]:
         return frozenset({walk.slot(bias).name})
     part = walk.together(bias.shape, (bias,)) if walk.depends(bias) else None
     if part is None:
-        if not walk.is_zero(bias):
-            walk.units.pin(target)
+        walk.fix(target, bias)
         return frozenset()
     walk.units.tie(target, part.units)
     return part.depends
@@ -439,8 +466,9 @@ RULES: dict[str, Rule] = {
     **_of("threshold clamp clamp_min clamp_max", _bounded),
     **_of("_prelu_kernel", _leaky),
     **_of(
-        "gelu silu elu softplus sigmoid tanh mish log_sigmoid_forward hardswish exp exp2 expm1 log "
-        "log1p log2 sin cos tan erf erfc sinh cosh atan asinh _softmax _log_softmax logsumexp "
+        "gelu silu elu celu softplus sigmoid tanh mish log_sigmoid_forward hardswish exp exp2 "
+        "expm1 log log1p log2 sin cos tan erf erfc sinh cosh atan asinh _softmax _safe_softmax "
+        "_log_softmax logsumexp "
         "logit sinc",
         _smooth,
     ),

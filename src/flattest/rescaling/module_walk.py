@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from flattest.rescaling.units import FIXED, Ends, NotFollowed, Units
+from flattest.rescaling.units import FIXED, ZEROS, Ends, NotFollowed, Units
 
 
 class Kind(IntEnum):
@@ -166,6 +166,7 @@ class Walk(Seen):
         if not (fresh := [t for t in outputs if t.numel() and _address(t) not in known]):
             return
         if kind < Kind.HIDDEN:
+            kind = Kind.CONSTANT if name in _FILLED else kind
             self.memory.update((_address(t), Memory(kind)) for t in fresh)
             return
         first, *others = outputs
@@ -187,6 +188,8 @@ class Walk(Seen):
             self.memory[_address(target)] = Memory(kind)
             return
         found = self.ruled(name[:-1])(self, func, result, *args, **kwargs)
+        if held is None or held.kind < Kind.HIDDEN:
+            self.memory[_address(target)] = self.filled(target)
         self.write(result, found)
 
     def ruled(self, name: str) -> "Rule":
@@ -210,12 +213,12 @@ class Walk(Seen):
             if held is None or held.kind < Kind.HIDDEN:
                 self.memory[address] = Memory(found)
             else:
-                self.view(t, held)[...] = FIXED
+                units = self.view(t, held)
+                units[...] = self.constant(t) if found == Kind.CONSTANT else FIXED
             return
         held = self.memory.get(address)
         if held is None or held.units is None:
-            size = t.untyped_storage().nbytes() // t.element_size()
-            held = Memory(Kind.HIDDEN, torch.full((size,), FIXED))
+            held = Memory(Kind.HIDDEN, torch.full((_entries(t),), FIXED))
             self.memory[address] = held
         held.depends |= found.depends
         self.view(t, held)[...] = found.units
@@ -224,8 +227,7 @@ class Walk(Seen):
         """The units of a tensor's entries, in its shape."""
         if held.units is None:
             raise NotFollowed("it uses statistics of its values")
-        size = t.untyped_storage().nbytes() // t.element_size()
-        if len(held.units) != size or t.is_complex():
+        if len(held.units) != _entries(t) or t.is_complex():
             raise NotFollowed("it reads its values as numbers of another type")
         return held.units.as_strided(t.size(), t.stride(), t.storage_offset()).numpy()
 
@@ -247,10 +249,21 @@ class Walk(Seen):
         """As `hidden`, for entries that are moved about: a constant 0 scales with anything."""
         if self.kind(t) != Kind.CONSTANT:
             return self.hidden(t)
+        return Hidden(self.constant(t), frozenset())
+
+    def constant(self, t: torch.Tensor) -> np.ndarray:
+        """Units of constant entries: fixed, but each 0 (or −∞) scales with anything."""
         units = np.full(tuple(t.shape), FIXED)
-        zero = (t == 0).numpy()
+        zero = _scales(t.detach())
         units[zero] = self.units.new(int(zero.sum()))
-        return Hidden(units, frozenset())
+        return units
+
+    def filled(self, t: torch.Tensor) -> Memory:
+        """Memory as it is when values are written to a part of it."""
+        if self.kind(t) != Kind.CONSTANT:
+            return Memory(Kind.HIDDEN, torch.full((_entries(t),), FIXED))
+        everything = t.detach().as_strided((_entries(t),), (1,), 0)
+        return Memory(Kind.HIDDEN, torch.from_numpy(self.constant(everything)))
 
     def output(self, value: torch.Tensor) -> None:
         if self.stopped:
@@ -299,7 +312,7 @@ class Walk(Seen):
     def weigh_part(self, t, slot: Slot, p, target, source) -> None:
         if (dense := self.parts.get(slot.name)) is None:
             size = 1 + sum((n - 1) * s for n, s in layout(p))
-            target_units, source_units = torch.full((2, size), FIXED)
+            target_units, source_units = (torch.full((size,), FIXED) for _ in range(2))
             used = torch.zeros(size, dtype=torch.bool)
             dense = self.parts[slot.name] = _DenseEnds(target_units, source_units, used)
         place = (t.size(), t.stride(), t.storage_offset() - slot.start)
@@ -336,26 +349,28 @@ class Walk(Seen):
         shape = np.broadcast_shapes(*(v.units.shape for v in values))
         return Hidden(np.full(shape, FIXED), frozenset().union(*(v.depends for v in values)))
 
-    def together(self, shape, values) -> Hidden:
+    def together(self, shape, values, losing: str = "") -> Hidden:
         """Entries that are added or compared scale together; constants but 0 fix them."""
         parts = [self.hidden(v) for v in values if self.depends(v)]
         units = np.broadcast_to(parts[0].units, tuple(shape))
         for part in parts[1:]:
             self.units.tie(units, part.units)
-        if not all(self.is_zero(v) for v in values if not self.depends(v)):
-            self.units.pin(units)
+        for value in values:
+            if not self.depends(value):
+                self.fix(units, value, losing)
         return Hidden(units, frozenset().union(*(part.depends for part in parts)))
+
+    def fix(self, units: np.ndarray, value, losing: str = "") -> None:
+        """What a constant is added to is fixed, but not where it is 0; or in vain, where it may be
+        0 for this sample alone."""
+        value = torch.as_tensor(value)
+        zero, units = np.broadcast_arrays(_scales(value), units)
+        self.units.pin(np.unique(units[~zero]), losing)
+        if self.kind(value) != Kind.CONSTANT:
+            self.units.pin(np.unique(units[zero]), ZEROS)
 
     def depends(self, value) -> bool:
         return isinstance(value, torch.Tensor) and self.kind(value) >= Kind.HIDDEN
-
-    def is_zero(self, value) -> bool:
-        """Whether it is 0, or −∞, which takes part in no sum, for every sample."""
-        if not isinstance(value, torch.Tensor):
-            return value in (0, -np.inf)
-        if self.kind(value) != Kind.CONSTANT:
-            return False
-        return bool(((value == 0) | torch.isneginf(value)).all())
 
 
 # A rule maps (walk, operation, its result, its arguments) to what the result's memory holds.
@@ -364,8 +379,21 @@ _LOOKS = {"_local_scalar_dense", "equal", "is_nonzero", "item"}
 _LEAVES = {torch.Tensor.tolist, torch.Tensor.numpy, torch.Tensor.__array__, torch.Tensor.__dlpack__}
 
 
+_FILLED = {"zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full"}
+
+
 def _address(t: torch.Tensor) -> int:
     return t.untyped_storage()._cdata
+
+
+def _scales(t: torch.Tensor) -> np.ndarray:
+    """Which entries are the same times any factor: 0, and −∞, which takes part in no sum."""
+    return ((t == 0) | torch.isneginf(t)).numpy()
+
+
+def _entries(t: torch.Tensor) -> int:
+    """How many entries the memory of a tensor has."""
+    return t.untyped_storage().nbytes() // t.element_size()
 
 
 def name_of(func) -> str:

@@ -29,6 +29,12 @@ EXCHANGED = (
 SHARED = "one of its weights scales several units, whose rescalings are not followed"
 WINDOWS = "it pools units of their own scales, whose rescalings are not followed"
 SPARSE = "it multiplies by a matrix with zeros, behind which rescalings are not followed"
+ROWS = "one weight meets units of several scales, whose rescalings are not followed"
+ZEROS = (
+    "what is added to its units is 0 for a sample and may not be for others; such rescalings are "
+    "not followed"
+)
+BRANCH = "its data choose between values and constants; such rescalings are not followed"
 # Entries this small against the whole are rounding errors of either sign.
 _ROUNDING = 1e-12
 

@@ -1,0 +1,118 @@
+"""JAX functions whose derivatives are not those of their values, and trees that hold more than
+parameters: refused in a sentence, or right."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import flattest as ft
+
+relu, held = jax.nn.relu, jax.lax.stop_gradient
+
+
+@jax.custom_vjp
+def halved(x):
+    return x * 1.0
+
+
+halved.defvjp(lambda x: (x, None), lambda _, g: (g / 2,))
+
+
+@jax.custom_jvp
+def rounded(x):
+    return jnp.round(x)
+
+
+rounded.defjvps(lambda dx, _, x: dx)
+
+
+@jax.custom_jvp
+def squared(x):
+    return x**2
+
+
+squared.defjvps(lambda dx, _, x: 2 * dx * held(x))
+
+
+def hidden(p, x):
+    return x @ p["W"] + p["b"]
+
+
+def case():
+    rng = np.random.default_rng(0)
+    params = {"W": rng.normal(size=(4, 5)), "b": rng.normal(size=5), "a": rng.normal(size=5)}
+    return params, (rng.normal(size=(8, 4)), rng.normal(size=8))
+
+
+REFUSED = {
+    "a gradient halved": (lambda p, x: halved(relu(hidden(p, x))) @ p["a"], "first derivatives"),
+    "straight through": (lambda p, x: rounded(hidden(p, x)) @ p["a"], "first derivatives"),
+    "a weight held": (lambda p, x: relu(x @ p["W"] + held(p["b"])) @ p["a"], "first derivatives"),
+    "a slope held": (lambda p, x: squared(hidden(p, x)) @ p["a"], "second derivatives"),
+    "fewer digits": (
+        lambda p, x: relu(hidden(p, x)).astype(jnp.float16) @ p["a"],
+        "computes in float16",
+    ),
+    "fewer digits, compiled": (
+        jax.jit(lambda p, x: relu(hidden(p, x).astype(jnp.float32)) @ p["a"]),
+        "computes in float32",
+    ),
+    "two outputs": (lambda p, x: (relu(hidden(p, x)) @ p["a"], None), "not a tuple"),
+    "middle samples that meet": (
+        lambda p, x: (f := relu(hidden(p, x)) @ p["a"]).at[4:5].add(f[5:6] if len(x) > 6 else 0),
+        "depends on the rest of its batch",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_not_the_derivative_of_its_values_is_refused(name):
+    function, words = REFUSED[name]
+    params, data = case()
+    with pytest.raises(ft.FlattestError, match=words):
+        ft.measure(function, params, data)
+
+
+def test_a_loss_that_holds_a_part_of_itself_is_refused():
+    params, data = case()
+    with pytest.raises(ft.FlattestError, match="first derivatives"):
+        ft.trace(
+            lambda p, x: relu(hidden(p, x)) @ p["a"],
+            params,
+            data,
+            lambda f, y: held(f[0] - y) * (f[0] - y),
+        )
+
+
+def test_units_at_their_kinks_and_parts_that_cancel_are_not_refused():
+    params, (x, y) = case()
+    params["b"] *= 0
+    x[2] = 0
+    function = lambda p, x: relu(hidden(p, x)) @ p["a"] - held(x).sum(1)  # noqa: E731
+    found = ft.measure(function, params, (x, y))
+    assert found.method.startswith("exact: Gauss–Newton")
+    assert found.least < found.trace
+
+
+def test_integers_masks_and_keys_in_a_tree_are_constants():
+    params, data = case()
+    mask, key = np.arange(20).reshape(4, 5) % 3 > 0, jax.random.key(0)
+
+    def function(p, x):
+        scale = jax.random.uniform(p["key"], ()) / p["count"]
+        return scale * relu(x @ (p["W"] * p["mask"]) + p["b"]) @ p["a"]
+
+    more = {"mask": mask, "key": key, "count": 3}
+    found = ft.measure(function, params | more, data)
+    expected = ft.measure(lambda p, x: function(p | more, x), params, data)
+    assert found.parameters == expected.parameters == 30
+    assert (found.trace, found.least) == (expected.trace, expected.least)
+    assert found.rescaled["count"] == 3
+
+
+def test_a_complex_parameter_is_refused():
+    params, data = case()
+    params["W"] = params["W"] + 1j
+    with pytest.raises(ft.FlattestError, match="W is complex"):
+        ft.measure(lambda p, x: jnp.abs(x @ p["W"]) @ p["a"], params, data)
