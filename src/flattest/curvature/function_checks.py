@@ -55,7 +55,8 @@ def check_first_derivatives(op: Operator) -> None:
     at, v = _somewhere(op)
     gradient = attempt("The function cannot be differentiated", op.gradient_at, at)
     parts, loss = gradient * v, op.loss_at(at)
-    allowed = np.linalg.norm(parts) + 1e-3 * abs(loss)
+    largest = np.abs(parts).max(initial=0.0) or 1.0  # squares of 1e-170 are 0
+    allowed = largest * np.linalg.norm(parts / largest) + 1e-3 * abs(loss)
 
     def missed(step: float) -> float:
         slope = (op.loss_at(at + step * v) - op.loss_at(at - step * v)) / (2 * step)

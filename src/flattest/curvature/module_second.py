@@ -172,7 +172,8 @@ def _missed_slope(parameters: Parameters, share, v: torch.Tensor, step: float) -
             ends.append(float(share()))
     with torch.enable_grad():
         parts = _gradient_at(parameters, share, 0 * v) * v
-    allowed = float(parts.norm()) + 1e-3 * abs(ends[0])
+    largest = float(parts.abs().max()) or 1.0  # squares of 1e-170 are 0
+    allowed = largest * float((parts / largest).norm()) + 1e-3 * abs(ends[0])
     return abs((ends[0] - ends[1]) / (2 * step) - float(parts.sum())) / (allowed or 1.0)
 
 

@@ -146,6 +146,6 @@ function panelBody(panel, runs, id) {
   const kind = runs.find((run) => run.kind)?.kind;
   return [panel.notes ? make("p", { class: "dim" }, panel.notes) : null,
     make("ul", {}, panel.verdicts.map((v) => make("li", {}, verdict(v.met), " ", v.sentence))),
-    troubles(runs), ...panel.kept ? keptPanel(id, panel.kept) : (PANELS[kind] ?? numbersPanel)(id, runs), facts(panel, runs),
-    make("details", {}, make("summary", {}, "Settings"), make("pre", {}, JSON.stringify(panel.settings, null, 1)))];
+    troubles(runs), panel.kept ? keptPanel(id, panel.kept) : (PANELS[kind] ?? numbersPanel)(id, runs), facts(panel, runs),
+    make("details", {}, make("summary", {}, "Settings"), make("pre", {}, JSON.stringify(panel.settings, null, 1)))].flat();
 }
