@@ -170,6 +170,9 @@ def test_sentences_of_the_page_have_the_numbers_of_the_results():
     over = bn.column("sharpness").median / bn.column("bound").median
     assert f"the trace is {over:.1f} times the least" in page
     assert f"the error {error('same-start-sim-bn-sam'):.3f}, where" in page
+    assert f"label noise has {error('same-start-sim-bn-label-noise'):.3f}: all missed" in page
+    three = [error(panel) for panel in ("same-start-three-layers-sam-kept", "kept-three-layers")]
+    assert "kept it has {:.3f} after this time, and {:.3f} after".format(*three) in page
     assert f"near the least trace, error {error('same-start-bias-m-sam'):.3f}. So" in page
     assert error("same-start-three-layers-sam") > 0.3
     ways = ("bias", "logistic", "three-layers")
