@@ -1,5 +1,7 @@
 """The examples that `--help` shows can be pasted, in their order, into an empty folder."""
 
+import contextlib
+import io
 import re
 import shlex
 import subprocess
@@ -48,3 +50,10 @@ def test_examples_run_as_they_are_shown(name, cwd):
         line = line.replace("python -c", f"{sys.executable} -c")
         done = subprocess.run(line, shell=True, capture_output=True, text=True)
         assert done.returncode == 0, (line, done.stdout, done.stderr)
+
+
+def test_help_can_be_caught_by_a_stream_without_an_encoding():
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), pytest.raises(SystemExit):
+        _dispatch.main(["list", "--help"])
+    assert "usage: flattest list" in said.getvalue()

@@ -50,7 +50,7 @@ def parsed(name: str, command: Callable[..., Any], arguments: list[str]) -> Call
     except SystemExit as end:
         if end.code:
             raise FlattestError(refusal(name, heard.getvalue())) from None
-        sys.stdout.write(drawable(wrapped(heard.getvalue()), sys.stdout.encoding))
+        sys.stdout.write(drawable(wrapped(heard.getvalue()), sys.stdout.encoding or "utf-8"))
         raise
 
 
