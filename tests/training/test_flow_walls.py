@@ -1,5 +1,7 @@
 """The flow with one-way walls: a known answer, complementarity, and what smoothing tends to."""
 
+from typing import NamedTuple
+
 import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
@@ -9,7 +11,7 @@ from scipy.optimize import nnls
 import flattest as ft
 from flattest.problem.losses import interpolates
 from flattest.training import flow_engine, flow_walls
-from flattest.training.manifold import norm
+from flattest.training.manifold import RankDeficient, norm
 from flattest.training.state import Problem, State
 
 # Neuron 1 serves point 1, its pre-activation at point 2 rises from −0.1; neuron 2 serves point 2.
@@ -70,14 +72,61 @@ def test_smoothed_kinks_come_to_the_wall_as_their_width_shrinks():
     assert missed[2] < 0.01
 
 
+class Dense(NamedTuple):
+    """A matrix as `complementary` asks for it."""
+
+    H: np.ndarray
+
+    def __matmul__(self, mu):
+        return self.H @ mu
+
+    def restricted(self, chosen):
+        return Dense(self.H[np.ix_(chosen, chosen)])
+
+    def solve(self, b):
+        return np.linalg.solve(self.H, b)
+
+
 def test_multipliers_are_those_of_nonnegative_least_squares():
     rng = np.random.default_rng(0)
     for size in (1, 4, 12):
         A, c = rng.normal(size=(15, size)), rng.normal(size=15)
         expected, _ = nnls(A, c)
         for start in (np.zeros(size, bool), np.ones(size, bool), rng.random(size) < 0.5):
-            found = flow_walls.complementary(A.T @ A, A.T @ c, start)
+            found = flow_walls.complementary(Dense(A.T @ A), A.T @ c, start)
             np.testing.assert_allclose(found, expected, atol=1e-10)
+
+
+def point_with_walls(*numbers):
+    """A network of 12 neurons, and walls at these pairs of a point and a neuron."""
+    data = ft.xor(8, 8, seed=1)
+    problem = Problem(ft.MLP(12, bias=True), data, ft.MSE(), 0)
+    where = flow_engine.interpolators(problem, ft.flow(0.1, kinks="walls"))
+    theta = np.random.default_rng(5).normal(size=12 * 10)
+    walls = flow_walls.Walls(*np.transpose(numbers))
+    return where.at(theta), walls
+
+
+def test_stiffness_is_that_of_the_projected_gradients():
+    point, walls = point_with_walls((0, 3), (4, 3), (5, 3), (1, 0), (2, 7), (0, 7))
+    J = np.array([point.pull(unit) for unit in np.eye(8)])
+    N = np.zeros((6, len(point.theta)))
+    for k, (i, j) in enumerate(zip(*walls, strict=True)):
+        N[k, 9 * j : 9 * (j + 1)] = point.x[i]
+    H = N @ (N - N @ np.linalg.pinv(J) @ J).T
+    found, c = point.stiffness(walls), np.arange(1.0, 7.0)
+    np.testing.assert_allclose(found @ c, H @ c, rtol=1e-11, atol=1e-11)
+    np.testing.assert_allclose(H @ found.solve(c), c, rtol=1e-10)
+    some = np.array([True, False, True, True, False, True])
+    np.testing.assert_allclose(
+        H[np.ix_(some, some)] @ found.restricted(some).solve(c[some]), c[some], rtol=1e-10
+    )
+
+
+def test_walls_that_depend_on_one_another_are_refused():
+    point, walls = point_with_walls((0, 3), (0, 3))
+    with pytest.raises(RankDeficient):
+        point.stiffness(walls).solve(np.ones(2))
 
 
 def test_nobody_is_switched_on_and_the_velocity_is_the_nearest_of_the_cone():

@@ -53,11 +53,15 @@ def test_a_key_matches_where_it_is_one_of_those_of_the_task_and_seed(micro_batch
     assert [matches(key, 3) for key in older] == [key in run_keys(task, 3) for key in older]
 
 
-def test_runs_of_m_sam_by_single_samples_do_not_stand_since_it_rounds_otherwise():
-    """Version 4 has kernels of its own for them."""
+def test_runs_stand_since_the_version_that_last_changed_their_numbers():
+    """Version 4 has kernels of its own for m-SAM of single samples, 5 another way to solve for the
+    multipliers of walls."""
     alone, few = (ft.sam(0.1, 0.1, batch=None, micro_batch=m, epochs=1) for m in (1, 2))
-    assert list(run_keys(replace(TASK, phases=(alone,)), 0).values()) == [ENGINE_VERSION]
-    assert len(run_keys(replace(TASK, phases=(few,)), 0)) == 1 + len(SAME_NUMBERS)
+    seen, walls = (ft.flow(0.1, kinks=kinks) for kinks in ("seen", "walls"))
+    since = {alone: 4, few: 2, seen: 2, walls: 5}
+    for phase, version in since.items():
+        engines = run_keys(replace(TASK, phases=(phase,)), 0).values()
+        assert list(engines) == list(range(ENGINE_VERSION, version - 1, -1))
 
 
 @settings(deadline=None)

@@ -70,6 +70,7 @@ class InPattern(TwoLayers):
 
     on: np.ndarray
     epsilon: float
+    bases: "Bases"
     guess: Walls
 
     @cached_property
@@ -107,7 +108,7 @@ class InPattern(TwoLayers):
         free = self._tangent(-self.gradient)
         if not len(walls.point):
             return free, np.zeros(0)
-        mu = self._stiffness_solve(walls, self.speeds(free, walls))
+        mu = self.stiffness(walls).solve(self.speeds(free, walls))
         return free - self._tangent(self._pull_walls(mu, walls)), mu
 
     def speeds(self, v: np.ndarray, walls: Walls) -> np.ndarray:
@@ -134,7 +135,7 @@ class InPattern(TwoLayers):
                 return point
             change = point.pull(point.solve(missed))
             if len(walls.point):
-                mu = point._stiffness_solve(walls, short - point.speeds(change, walls))
+                mu = point.stiffness(walls).solve(short - point.speeds(change, walls))
                 change = change + point._tangent(point._pull_walls(mu, walls))
             point = replace(point, theta=point.theta + change)
         return None
@@ -145,8 +146,9 @@ class InPattern(TwoLayers):
         if not len(near.point):
             return near, np.zeros(0)
         speeds = self.speeds(self._tangent(-self.gradient), near)
-        start = self.guess.mask(self.h.shape)[near]
-        mu = complementary(self._stiffness(near), speeds, start)
+        guessed = self.guess.mask(self.h.shape)[near]
+        start = guessed if guessed.any() else speeds > 0
+        mu = complementary(self.stiffness(near), speeds, start)
         return near.at(mu > 0), mu[mu > 0]
 
     def _tangent(self, v: np.ndarray) -> np.ndarray:
@@ -160,21 +162,103 @@ class InPattern(TwoLayers):
         np.add.at(by_W, walls.neuron, c[:, None] * self.x[walls.point])
         return pulled
 
-    def _stiffness(self, walls: Walls) -> np.ndarray:
-        """H = (∇h_k · P∇h_l)."""
-        together = walls.neuron[:, None] == walls.neuron
-        inner = np.where(together, self.gram_x[np.ix_(walls.point, walls.point)], 0.0)
-        changes = self.delta[:, walls.neuron] * self.gram_x[:, walls.point]  # J∇h_k
-        return inner - changes.T @ self.solve(changes)
+    def stiffness(self, walls: Walls) -> "Stiffness":
+        return Stiffness(self, walls)
 
-    def _stiffness_solve(self, walls: Walls, c: np.ndarray) -> np.ndarray:
+
+class Basis(NamedTuple):
+    """An orthonormal basis of the ∇h_k of some walls.
+
+    ∇h_k is an input, in the row of W that is its neuron's. So D = (∇h_k · ∇h_l) has a block
+    L_j L_jᵀ for each neuron j, and the rows u_k of L_j⁻¹X̃ are the basis. at: a wall's neuron among
+    those that have walls, and its place there. images: the inputs' components x̃_i · u_k. All blocks
+    are filled up to one size with unit vectors.
+    """
+
+    at: tuple[np.ndarray, np.ndarray]
+    inverse: np.ndarray
+    images: np.ndarray
+
+    @classmethod
+    def of(cls, walls: Walls, x: np.ndarray, gram_x: np.ndarray) -> "Basis":
+        neurons, block, sizes = np.unique(walls.neuron, return_inverse=True, return_counts=True)
+        order = np.argsort(block, kind="stable")
+        place = np.empty_like(order)
+        place[order] = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        points = np.full((len(neurons), sizes.max()), -1)
+        points[block, place] = walls.point
+        filled = points < 0
+        inner = gram_x[points[:, :, None], points[:, None, :]]
+        inner[filled[:, :, None] | filled[:, None, :]] = 0.0
+        inner += filled[:, None, :] * np.eye(sizes.max())
+        inverse = np.linalg.inv(np.linalg.cholesky(inner))
+        rows = (inverse @ np.where(filled[:, :, None], 0.0, x[points]))[block, place]
+        return cls((block, place), inverse, x @ rows.T)
+
+    def components(self, c: np.ndarray) -> np.ndarray:
+        """L⁻¹ c."""
+        return self._by_neuron(self.inverse, c)
+
+    def multipliers(self, c: np.ndarray) -> np.ndarray:
+        """L⁻ᵀ c."""
+        return self._by_neuron(self.inverse.transpose(0, 2, 1), c)
+
+    def _by_neuron(self, blocks: np.ndarray, c: np.ndarray) -> np.ndarray:
+        padded = np.zeros(self.inverse.shape[:2])
+        padded[self.at] = c
+        return (blocks @ padded[:, :, None])[:, :, 0][self.at]
+
+
+class Bases:
+    """The bases of sets of walls; the last are kept, since a step asks for the same many times."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[bytes, bytes], Basis] = {}
+
+    def of(self, walls: Walls, x: np.ndarray, gram_x: np.ndarray) -> Basis:
+        key = walls.point.tobytes(), walls.neuron.tobytes()
+        if key not in self._kept:
+            self._kept = dict([*self._kept.items()][-3:])
+            self._kept[key] = Basis.of(walls, x, gram_x)
+        return self._kept[key]
+
+
+class Stiffness(NamedTuple):
+    """H = (∇h_k · P∇h_l) over some walls k, l.
+
+    With D = L Lᵀ their inner products, U the rows of their `Basis` and C = JUᵀ it is
+    L (I − CᵀK⁻¹C) Lᵀ, and by Woodbury's formula
+
+        H⁻¹ = L⁻ᵀ (I + Cᵀ (K − C Cᵀ)⁻¹ C) L⁻¹,
+
+    which takes some n² operations a wall. K − C Cᵀ is the Gram matrix of what is left of the ∇f_i
+    where no wall may move.
+    """
+
+    point: InPattern
+    walls: Walls
+
+    def __matmul__(self, mu: np.ndarray) -> np.ndarray:
+        pulled = self.point._pull_walls(mu, self.walls)
+        return self.point.speeds(self.point._tangent(pulled), self.walls)
+
+    def restricted(self, chosen: np.ndarray) -> "Stiffness":
+        """H of some of the walls."""
+        return Stiffness(self.point, self.walls.at(chosen))
+
+    def solve(self, b: np.ndarray) -> np.ndarray:
+        """H⁻¹ b."""
         try:
-            return cho_solve(cho_factor(self._stiffness(walls)), c)
+            basis = self.point.bases.of(self.walls, self.point.x, self.point.gram_x)
+            C = self.point.delta[:, self.walls.neuron] * basis.images
+            left = cho_factor(self.point.gram - C @ C.T)
+            components = basis.components(b)
+            return basis.multipliers(components + C.T @ cho_solve(left, C @ components))
         except (LinAlgError, ValueError) as error:
             raise RankDeficient from error
 
 
-def complementary(H: np.ndarray, b: np.ndarray, start: np.ndarray) -> np.ndarray:
+def complementary(H: Stiffness, b: np.ndarray, start: np.ndarray) -> np.ndarray:
     """μ ≥ 0 with b − Hμ ≤ 0, and = 0 where μ > 0: the least of ½ μᵀHμ − b·μ over μ ≥ 0.
 
     By Lawson and Hanson's method (1974, chapter 23), from the set `start`, which is made smaller
@@ -182,13 +266,7 @@ def complementary(H: np.ndarray, b: np.ndarray, start: np.ndarray) -> np.ndarray
     not move, and is not added.
     """
     tolerance = _ROUNDING * max(np.abs(b).max(), 1e-300)
-    mu, passive = np.zeros_like(b), start.copy()
-    while passive.any():
-        trial = _restricted(H, b, passive)
-        if (trial[passive] > 0).all():
-            mu = trial
-            break
-        passive &= trial > 0
+    mu, passive = _positive(H, b, start)
     for _ in range(10 * len(b)):
         rest = np.where(passive, -np.inf, b - H @ mu)
         if rest.max() <= tolerance:
@@ -207,13 +285,25 @@ def complementary(H: np.ndarray, b: np.ndarray, start: np.ndarray) -> np.ndarray
     return mu
 
 
-def _restricted(H: np.ndarray, b: np.ndarray, passive: np.ndarray) -> np.ndarray:
+def _positive(H: Stiffness, b: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A solution of Hμ = b on a part of `start` that is positive there, and that part; nobody where
+    those of `start` depend on one another."""
+    passive = start.copy()
+    while passive.any():
+        try:
+            trial = _restricted(H, b, passive)
+        except RankDeficient:
+            break
+        if (trial[passive] > 0).all():
+            return trial, passive
+        passive &= trial > 0
+    return np.zeros_like(b), np.zeros_like(passive)
+
+
+def _restricted(H: Stiffness, b: np.ndarray, passive: np.ndarray) -> np.ndarray:
     """The solution of Hμ = b on a set of indices, 0 elsewhere."""
     mu = np.zeros_like(b)
-    try:
-        mu[passive] = cho_solve(cho_factor(H[np.ix_(passive, passive)]), b[passive])
-    except LinAlgError as error:
-        raise RankDeficient from error
+    mu[passive] = H.restricted(passive).solve(b[passive])
     return mu
 
 
@@ -330,10 +420,11 @@ def manifold(where: Manifold, problem: Problem) -> Manifold:
     _check_walls_differ(problem)
     epsilon = INTERPOLATION * float(np.abs(where.target).max())
     nobody = Walls.where(np.zeros((1, 1), bool))
+    bases = Bases()
 
     def at(theta: np.ndarray) -> InPattern:
         plain = cast(TwoLayers, where.at(theta))
         settings = plain.x, plain.gram_x, plain.weight, plain.sigma, plain.seen, plain.offset
-        return InPattern(theta, *settings, plain.h > 0, epsilon, nobody)
+        return InPattern(theta, *settings, plain.h > 0, epsilon, bases, nobody)
 
     return where._replace(at=at)

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from flattest.problem.randomness import checked_seed
-from flattest.training.state import ENGINE_VERSION, OTHER_NUMBERS, SAME_NUMBERS
+from flattest.training.state import ENGINE_VERSION, NEW_NUMBERS, SAME_NUMBERS
 
 
 class Fields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -59,8 +59,8 @@ def key_matcher(task: Any) -> Callable[[str, int], bool]:
 def _engines(task: bytes) -> tuple[int, ...]:
     """The versions of the engine whose numbers of a task are those of this one, given its canonical
     JSON, the present one first."""
-    changed = any(mark in task for mark in OTHER_NUMBERS)
-    return (ENGINE_VERSION,) if changed else (ENGINE_VERSION, *SAME_NUMBERS)
+    since = [v for v, marks in NEW_NUMBERS.items() if any(mark in task for mark in marks)]
+    return tuple(v for v in (ENGINE_VERSION, *SAME_NUMBERS) if v >= max(since, default=0))
 
 
 def _key(task: bytes, seed: int, engine: int) -> str:
