@@ -11,7 +11,7 @@ import flattest
 SOURCE = Path(flattest.__file__).parent
 HOMES = flattest._HOMES
 LEVELS = [
-    {"errors", "files", "machine", "evidence", "palette"},
+    {"errors", "files", "machine", "compiled", "evidence", "palette"},
     {"problem"},
     {"rescaling"},
     {"curvature"},

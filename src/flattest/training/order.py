@@ -6,8 +6,8 @@ splitmix64's finalizer applied to key + t·φ, with the key derived from (seed, 
 """
 
 import numpy as np
-from numba import njit
 
+from flattest.compiled import njit
 from flattest.errors import FlattestError
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)

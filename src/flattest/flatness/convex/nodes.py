@@ -7,7 +7,8 @@ import math
 from functools import partial
 
 import numpy as np
-from numba import njit
+
+from flattest.compiled import njit
 
 # Where few rows are active the rest of v rests on it: with 1e-7 rounding took v out of its cell.
 RIDGE = 1e-5

@@ -5,8 +5,8 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from flattest.compiled import njit
 from flattest.training.kernels.simd import VECTOR_BYTES, out_of_line, power_of_two
 
 # No nnan or ninf: divergence shows as a value that is not finite.

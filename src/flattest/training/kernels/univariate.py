@@ -11,8 +11,8 @@ every processor.
 from functools import partial
 
 import numpy as np
-from numba import njit
 
+from flattest.compiled import njit
 from flattest.training.kernels.common import copy
 from flattest.training.kernels.simd import fma, load, own_copies, positive, spread, store, total
 from flattest.training.kernels.sources import SOURCES
