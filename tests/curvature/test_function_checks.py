@@ -85,6 +85,31 @@ def test_a_loss_that_holds_a_part_of_itself_is_refused():
         )
 
 
+@pytest.mark.parametrize("measure", [ft.trace, ft.top_eigenvalue, ft.measure])
+def test_a_loss_whose_second_derivative_alone_is_not_that_of_its_values_is_refused(measure):
+    """Its slope is right, so that L and ∇L show nothing."""
+    params, data = case()
+    function = lambda p, x: relu(hidden(p, x)) @ p["a"]  # noqa: E731
+    with pytest.raises(ft.FlattestError, match="second derivatives of this loss"):
+        measure(function, params, data, lambda f, y: squared(f[0] - y))
+
+
+def test_a_network_whose_second_derivative_alone_is_not_that_of_its_values_has_no_trace():
+    params, data = case()
+    with pytest.raises(ft.FlattestError, match="second derivatives of this function"):
+        ft.trace(lambda p, x: squared(hidden(p, x)) @ p["a"], params, data)
+
+
+def test_losses_with_kinks_at_the_outputs_are_not_refused():
+    """|f − y| at an interpolator, and a hinge at its corner."""
+    params, (x, _) = case()
+    function = lambda p, x: relu(hidden(p, x)) @ p["a"]  # noqa: E731
+    y = np.asarray(function(params, x))
+    assert ft.trace(function, params, (x, y), lambda f, y: jnp.abs(f[0] - y)).value == 0
+    hinge = lambda f, y: jnp.maximum(0, 1 - y * f[0])  # noqa: E731
+    assert ft.trace(function, params, (x, 1 / y), hinge).value == 0
+
+
 def test_units_at_their_kinks_and_parts_that_cancel_are_not_refused():
     params, (x, y) = case()
     params["b"] *= 0

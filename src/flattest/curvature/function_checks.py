@@ -19,7 +19,7 @@ from flattest.problem.randomness import generator
 # The first does for most functions; kinks ask for small steps.
 _STEPS = (1e-6, 1e-7, 1e-5, 1e-8, 1e-4, 1e-9)
 _WRONG = (
-    "JAX's {} derivatives of this function are wrong (they are not those of its values): a part of "
+    "JAX's {} derivatives of this {} are wrong (they are not those of its values): a part of "
     "it is taken for a constant or has a derivative of its own (stop_gradient, custom_jvp, "
     "custom_vjp); give what is not trained as a constant that the function closes over."
 )
@@ -63,21 +63,43 @@ def check_first_derivatives(op: Operator) -> None:
         return abs(slope - parts.sum()) / (allowed or 1.0)
 
     if not any(missed(step) < 1e-4 for step in _STEPS):
-        raise FlattestError(_WRONG.format("first"))
+        raise FlattestError(_WRONG.format("first", "function"))
 
 
 def check_second_derivatives(op: Operator, products_at: Callable[..., np.ndarray]) -> None:
     """∇²L v against differences of ∇L; `products_at(θ, rows)` are those with ∇²L."""
     at, v = _somewhere(op)
     Hv = attempt("The function cannot be differentiated twice", products_at, at, v[None])[0]
+    if not _are_differences(Hv, op.gradient_at, at, v):
+        raise FlattestError(_WRONG.format("second", "function"))
+
+
+def check_loss(
+    f: np.ndarray,
+    slopes: Callable[[np.ndarray], np.ndarray],
+    products: Callable[[np.ndarray, np.ndarray], np.ndarray],
+) -> None:
+    """∇²_f ℓ z against differences of ∇_f ℓ, both by sample, at outputs a little off f, (n, …): a
+    Gauss–Newton part is made of ∇²_f ℓ, whatever ∇²L is."""
+    scale = np.abs(f).mean() or 1.0
+    z, away = scale * generator(0, "derivatives").normal(size=(2, *f.shape))
+    at = f + 1e-3 * away
+    curved = attempt("The loss cannot be differentiated twice", products, at, z)
+    if not _are_differences(curved, slopes, at, z):
+        raise FlattestError(_WRONG.format("second", "loss"))
+
+
+def _are_differences(
+    product: np.ndarray, gradient: Callable[[np.ndarray], np.ndarray], at: np.ndarray, v: np.ndarray
+) -> bool:
+    """Whether the second derivative times v is what differences of the first say."""
 
     def missed(step: float) -> float:
-        ahead, behind = (op.gradient_at(at + s * v) for s in (step, -step))
-        allowed = max(np.linalg.norm(Hv), 1e-4 * np.linalg.norm(ahead))
-        return float(np.linalg.norm((ahead - behind) / (2 * step) - Hv) / (allowed or 1.0))
+        ahead, behind = (gradient(at + s * v) for s in (step, -step))
+        allowed = max(np.linalg.norm(product), 1e-4 * np.linalg.norm(ahead))
+        return float(np.linalg.norm((ahead - behind) / (2 * step) - product) / (allowed or 1.0))
 
-    if not any(missed(step) < 1e-4 for step in _STEPS):
-        raise FlattestError(_WRONG.format("second"))
+    return any(missed(step) < 1e-4 for step in _STEPS)
 
 
 def _somewhere(op: Operator) -> tuple[np.ndarray, np.ndarray]:

@@ -14,6 +14,7 @@ from jax.flatten_util import ravel_pytree
 from flattest.curvature.function_checks import (
     check_digits,
     check_first_derivatives,
+    check_loss,
     check_second_derivatives,
 )
 from flattest.curvature.inputs import (
@@ -34,7 +35,7 @@ from flattest.rescaling.jaxpr import structure_of, unused
 
 
 class _Compiled(NamedTuple):
-    """Functions of `at` = (params, train_x, x, y)."""
+    """Functions of `at` = (params, train_x, x, y); those of the loss of outputs and targets."""
 
     outputs: Callable
     mean_loss: Callable
@@ -43,6 +44,8 @@ class _Compiled(NamedTuple):
     factors: Callable
     products: Callable
     residual_products: Callable
+    loss_slopes: Callable
+    loss_products: Callable
 
 
 @dataclass(eq=False)
@@ -154,6 +157,7 @@ class FunctionOperator(Operator):
         check_second_derivatives(self, products_at)
 
     def residual_matmat(self, rows):
+        self._second_derivatives  # noqa: B018
         return np.array(self.compiled.residual_products(*self.at, rows))
 
     @cached_property
@@ -229,7 +233,16 @@ def _compile(apply: Callable, loss: Callable) -> _Compiled:
         return mean_loss(outputs(*at), at[-1])
 
     gradient = jax.grad(value)
+
+    def loss_slopes(f, y):
+        return jax.vmap(jax.grad(loss))(f, y)
+
+    def loss_products(f, y, z):
+        """(∇²_f ℓ_i) z_i."""
+        return jax.jvp(lambda t: loss_slopes(t, y), (f,), (z,))[1]
+
     functions = (outputs, value, gradient, squares, factors, products, residual_products)
+    functions += (loss_slopes, loss_products)
     return _Compiled(*(jax.jit(function) for function in functions))
 
 
@@ -265,6 +278,9 @@ def function_operator(function: Any, params: Any, data: Any, loss: Any) -> Funct
     failure = f"The model {type(function).__name__} and the loss must be hashable (frozen classes)"
     kind = attempt(failure, make, function, isinstance(data, Dataset), loss)
     found = _checked(kind, params, *_arrays(data))
+    if callable(loss):
+        slopes, products = kind.compiled.loss_slopes, kind.compiled.loss_products
+        check_loss(found.f, lambda f: slopes(f, found.y), lambda f, z: products(f, found.y, z))
     found.restored = restored or found.restored
     check_used(unused(found.jaxpr, found.leaves), "leave unused parameters out")
     return found
