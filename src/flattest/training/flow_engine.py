@@ -78,7 +78,10 @@ def interpolators(problem: Problem, phase: Flow) -> Manifold:
 
 def begin(problem: Problem, phase: Flow, state: State) -> Point:
     """The interpolator that the flow starts from; a sentence where there is none."""
-    where = interpolators(problem, phase)
+    return _start(interpolators(problem, phase), state)
+
+
+def _start(where: Manifold, state: State) -> Point:
     if not np.isfinite(where.target).all():
         raise FlattestError("The loss has no minimizer to flow along; give it label smoothing.")
     start = where.at(where.flat(state.params))
@@ -98,10 +101,12 @@ def begin(problem: Problem, phase: Flow, state: State) -> Point:
 
 def advance(problem: Problem, phase: Flow, state: State, epochs: int) -> State:
     """The state after `epochs` more epochs of the flow, or where it ended."""
-    where, point = interpolators(problem, phase), begin(problem, phase, state)
+    where = interpolators(problem, phase)
     while epochs > 0 and state.halt is None:
-        point, tally, crossed, halt = _epoch(where, phase, point, dict(state.tally))
-        # What goes on from here is θ by name: the bits are those of a run that was cut.
+        # Every epoch begins from θ by name, as the first after a cut does: a point knows more (the
+        # walls it was pushed against), and where multipliers are not unique that moves the bits.
+        start = _start(where, state)
+        point, tally, crossed, halt = _epoch(where, phase, start, dict(state.tally))
         state = replace(
             state,
             params=where.named(point.theta),
