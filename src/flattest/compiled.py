@@ -8,10 +8,16 @@ bits. `NUMBA_CPU_NAME` says otherwise where it is set, and so does what Numba co
 the process. Elsewhere than on x86 it is the model that counts.
 """
 
+from typing import Any
+
+import numba
 from llvmlite import binding
-from numba import config, njit
+from numba import njit
 
 __all__ = ["njit"]
+
+# Its names are set when it is read.
+config: Any = numba.config
 
 # The first models that had them, with the instructions that count; the widest first.
 KINDS = {

@@ -241,8 +241,10 @@ def _compile(apply: Callable, loss: Callable) -> _Compiled:
         """(∇²_f ℓ_i) z_i."""
         return jax.jvp(lambda t: loss_slopes(t, y), (f,), (z,))[1]
 
-    functions = (outputs, value, gradient, squares, factors, products, residual_products)
-    functions += (loss_slopes, loss_products)
+    functions: tuple[Callable[..., Any], ...] = (
+        *(outputs, value, gradient, squares, factors, products, residual_products),
+        *(loss_slopes, loss_products),
+    )
     return _Compiled(*(jax.jit(function) for function in functions))
 
 

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import re
+import runpy
 import subprocess
 import sys
 import tarfile
@@ -13,9 +14,11 @@ from functools import cache
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 
 import flattest as ft
+from flattest.examples import lab
 from flattest.experiments.registry import papers
 from flattest.lab.summary import read_summaries
 from flattest.ledger.figures import RESULTS
@@ -44,6 +47,31 @@ def test_the_intervention_keeps_the_pattern_and_changes_nothing_else(name, panel
         assert {phase.pattern for phase in task.phases} == {"kept"}
         freed = tuple(msgspec.structs.replace(phase, pattern="free") for phase in task.phases)
         assert msgspec.structs.replace(task, phases=freed) == theirs.variant(variant).task
+
+
+def own_parity():
+    path = ROOT / "examples" / "own_lab.py"
+    return runpy.run_path(str(path))["parity"]()
+
+
+@pytest.mark.parametrize(
+    ("name", "example"), [("leaky", lab.setup), ("d50", lab.d50), ("parity", own_parity)]
+)
+def test_the_judges_examples_are_those_of_the_files_with_nothing_else_changed(name, example):
+    as_it_is, kept = (
+        BY_NAME[f"question2/judged-{name}-{way}"].full.task for way in ("sam", "sam-kept")
+    )
+    theirs = example()
+    task = theirs.training(theirs.algorithm)
+    drawn, asked = (
+        np.column_stack(each.distribution.sample(np.random.default_rng(3), 50))
+        for each in (as_it_is, task)
+    )
+    assert (drawn == asked).all()
+    assert msgspec.structs.replace(task, distribution=as_it_is.distribution) == as_it_is
+    assert {phase.pattern for phase in kept.phases} == {"kept"}
+    freed = tuple(msgspec.structs.replace(phase, pattern="free") for phase in kept.phases)
+    assert msgspec.structs.replace(kept, phases=freed) == as_it_is
 
 
 READ = """

@@ -9,6 +9,6 @@ The expectations at full scale are predictions: they were committed before the r
 compares with the commit that the runs name. What a trial had shown before is in the notes.
 """
 
-from flattest.studies.question2 import decides, limits, ways
+from flattest.studies.question2 import decides, judged, limits, ways
 
-EXPERIMENTS = (*ways.EXPERIMENTS, *limits.EXPERIMENTS, *decides.EXPERIMENTS)
+EXPERIMENTS = (*ways.EXPERIMENTS, *limits.EXPERIMENTS, *decides.EXPERIMENTS, *judged.EXPERIMENTS)
