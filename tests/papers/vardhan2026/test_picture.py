@@ -18,19 +18,6 @@ def called(panel):
     return next(s for s in SUMMARIES if s.experiment == f"vardhan2026/{panel}")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", PICTURES)
-def test_a_picture_is_that_of_the_committed_results(name, tmp_path):
-    assert differing(PICTURES[name](SUMMARIES), FIGURES / f"{name}.png", tmp_path) <= 0.01
-
-
-@pytest.mark.slow
-def test_a_picture_of_other_results_would_be_noticed(tmp_path):
-    others = [s for s in SUMMARIES if "quadratic" not in s.experiment]
-    for draw, name in ((ends, "ends"), (exponents, "exponents")):
-        assert differing(draw(others), FIGURES / f"{name}.png", tmp_path) > 0.01
-
-
 def test_a_cell_of_the_settings_is_the_median_of_its_noise_and_offset():
     panel, *_ = settings(SUMMARIES).axes
     said = [text.get_text() for text in panel.texts]
