@@ -4,15 +4,21 @@ import contextlib
 import os
 import select
 import signal
+import tempfile
+import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import TextIO
 
 PATIENCE = 300.0  # seconds for one case, on a busy machine
 BATCH = 25  # cases in one child
 BAD = ("lost", "silent", "hung", "traceback")
-DETAILS = os.environ.get("TORTURE_DETAILS")  # a file for what went wrong
+# The name of this torture, of which there may be several at once; its parts inherit it.
+IS_PART = "TORTURE" in os.environ
+TORTURE = os.environ.setdefault("TORTURE", f"{os.getpid()}-{time.time_ns()}")
+DETAILS = Path(tempfile.gettempdir()) / f"torture-{TORTURE}.txt"  # what went wrong
 Outcome = str
 Case = Callable[[], Outcome]
 
@@ -65,7 +71,6 @@ def ended(case: Case) -> Outcome:
 
 def bad(outcome: Outcome, why: str) -> Outcome:
     """The outcome, its reason kept for who mends it."""
-    if DETAILS:
-        with contextlib.suppress(OSError), open(DETAILS, "a") as file:
-            file.write(f"{outcome}: {why.strip()}\n\n")
+    with contextlib.suppress(OSError), DETAILS.open("a") as file:
+        file.write(f"{outcome}: {why.strip()}\n\n")
     return outcome

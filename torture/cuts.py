@@ -36,7 +36,9 @@ from flattest.training.checkpoint import Checkpoints
 from flattest.training.run import Run
 
 Case = Callable[..., Run]
-ENDLESS = 1e9  # seconds: a pace at which an engine is asked for all epochs to the next point at once
+ENDLESS = (
+    1e9  # seconds: a pace at which an engine is asked for all epochs to the next point at once
+)
 
 
 class Cut(BaseException):
@@ -90,7 +92,7 @@ def jaxes(dtype: str) -> dict[str, Case]:
         noise = 0.01 * jax.random.normal(key)
         return {name: p * (1 - 0.01 * noise) for name, p in params.items()}
 
-    net, classes = ft.MLP(8, bias=True), ft.Dataset(np.eye(6).repeat(2, 0), np.arange(12) % 3)
+    net = ft.MLP(8, bias=True)
     made: dict[str, tuple[Any, ...]] = {
         "momentum, cosine": (net, ft.momentum(0.02, batch=4, epochs=10, decay=ft.Cosine())),
         "Adam, then SAM": (
@@ -103,7 +105,7 @@ def jaxes(dtype: str) -> dict[str, Case]:
         ),
         "GSAM, clip": (net, ft.gsam(0.02, 0.1, 0.2, epochs=10, clip=1.0, label_noise=0.1)),
         "ASAM": (net, ft.asam(0.02, 0.5, 4, epochs=10)),
-        "own step": (net, ft.own_step(own, batch=4, epochs=10)),
+        "own step": (net, ft.own_step(own, batch=5, epochs=10)),
         "function": (ft.FunctionModel(outputs, begin), ft.adam(0.02, batch=3, epochs=10)),
         "diverges": (net, ft.momentum(0.9, batch=4, epochs=12)),
     }
@@ -134,7 +136,7 @@ def modules(dtype: str) -> dict[str, Case]:
         "AdamW, stopped": (ft.adamw(0.05, epochs=200, stop_loss=0.5), ft.sgd(0.01, epochs=4)),
         "diverges": ft.sgd(5.0, epochs=12),
     }
-    optimizers = "NAdam RAdam ASGD Rprop RMSprop Adagrad Adadelta Adamax".split()
+    optimizers = ["NAdam", "RAdam", "ASGD", "Rprop", "RMSprop", "Adagrad", "Adadelta", "Adamax"]
     made |= {name: of(getattr(torch.optim, name), lr=0.02) for name in optimizers}
     both: dict[str, Any] = {"dtype": dtype, "log": ft.Log(points=8, measures=("training",))}
     return {
@@ -151,9 +153,9 @@ def flows() -> dict[str, Case]:
     for name, model, n in (
         ("", ft.MLP(20, bias=True), 8),
         (" of few neurons", ft.MLP(5, bias=True, output_bias=True), 6),
-        (" of one input", ft.MLP(6, bias=True), 5),
+        (" of two inputs", ft.MLP(12, bias=True), 5),
     ):
-        x = ft.xor(n, 8, seed=1).x if n != 5 else np.linspace(-1, 1, n)[:, None]
+        x = np.random.default_rng(0).normal(size=(n, 2)) if "two" in name else ft.xor(n, 8, 1).x
         data = ft.Dataset(x, np.sign(np.sin(5.0 * np.arange(n) + 1)))
         start = ft.train(model, data, ft.gd(0.05, epochs=60_000, stop_loss=1e-12), **settings)
         for kinks in ("unseen", "seen", "walls"):
@@ -181,7 +183,9 @@ def cases(words: list[str]) -> Iterator[tuple[str, Case]]:
             kinds[f"PyTorch {dtype}"] = partial(modules, dtype)
     for kind, made in kinds.items():
         if any(word.startswith(kind) or kind.startswith(word) for word in words):
-            yield from ((name, run) for name, run in made().items() if name.startswith(tuple(words)))
+            yield from (
+                (name, run) for name, run in made().items() if name.startswith(tuple(words))
+            )
 
 
 def last_state(folder: Path) -> dict[str, bytes]:

@@ -16,11 +16,10 @@ or in that moment, would train with it. Here the code is written first.
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numba
 from llvmlite import binding
-from numba import config
 from numba.core.caching import IndexDataCacheFile
 
 # The first models that had them, with the instructions that count; the widest first.
@@ -41,13 +40,18 @@ class CodeFirst(IndexDataCacheFile):
         self._save_index(kept)
         base = self._index_name.removesuffix("nbi")
         for path in Path(self._cache_path).iterdir():
-            if path.name.startswith(base) and path.suffix == ".nbc" and path.name not in kept.values():
+            if (
+                path.name.startswith(base)
+                and path.suffix == ".nbc"
+                and path.name not in kept.values()
+            ):
                 path.unlink(missing_ok=True)
 
 
 def njit(*functions: Callable[..., Any], **options: Any) -> Any:
     """`numba.njit`, whose code is kept as above."""
-    made = numba.njit(*functions, **options)
+    compiler: Any = numba.njit
+    made = compiler(*functions, **options)
     if not functions:
         return lambda function: kept_code_first(made(function))
     return kept_code_first(made)
@@ -67,7 +71,7 @@ def kind(features: dict[str, bool]) -> str | None:
 
 def choose() -> None:
     """Has Numba compile for this machine's kind, unless it was told for what."""
-    found = kind(binding.get_host_cpu_features())
+    found, config = kind(binding.get_host_cpu_features()), cast(Any, numba.config)
     if config.CPU_NAME is None and found is not None:
         config.CPU_NAME, config.CPU_FEATURES = found, ""
 

@@ -6,11 +6,8 @@ from flattest.experiments.registry import papers
 from flattest.lab.summary import read_summaries
 from flattest.ledger.figures import RESULTS
 from flattest.papers.vardhan2026.experiments import NOISES, OFFSETS
-from flattest.papers.vardhan2026.picture import PICTURES, ends, exponents, settings
-from support.pictures import differing
-from support.places import ROOT
+from flattest.papers.vardhan2026.picture import ends, settings
 
-FIGURES = ROOT / "docs" / "figures" / "vardhan2026"
 SUMMARIES = read_summaries(papers()["vardhan2026"].folder / RESULTS)
 
 

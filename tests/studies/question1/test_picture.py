@@ -1,14 +1,9 @@
-"""The pictures of question 1 are those of the committed results."""
-
-import pytest
+"""What the pictures of question 1 show."""
 
 from flattest.lab.summary import read_summaries
-from flattest.studies.question1.picture import PICTURES, RESULTS, outcomes, phase
-from support.pictures import differing
-from support.places import ROOT
+from flattest.studies.question1.picture import RESULTS, phase
 
 SUMMARIES = read_summaries(RESULTS)
-FIGURES = ROOT / "docs" / "figures" / "question1"
 
 
 def test_the_phase_diagram_has_a_panel_per_dimension():
