@@ -25,7 +25,8 @@ Case = Callable[[], Outcome]
 
 def forked(case: Case, patience: float = PATIENCE) -> Outcome:
     """The outcome of one case in a child process."""
-    return next(in_children([case], patience))
+    (outcome,) = in_children([case], patience)  # to its end: the child is ended and waited for
+    return outcome
 
 
 def in_children(cases: Sequence[Case], patience: float = PATIENCE) -> Iterator[Outcome]:

@@ -38,13 +38,9 @@ class CodeFirst(IndexDataCacheFile):
         # Of two processes that save at once one may be forgotten, and compiles again next time.
         kept = {**self._load_index(), key: name}
         self._save_index(kept)
-        base = self._index_name.removesuffix("nbi")
-        for path in Path(self._cache_path).iterdir():
-            if (
-                path.name.startswith(base)
-                and path.suffix == ".nbc"
-                and path.name not in kept.values()
-            ):
+        base, names = self._index_name.removesuffix("nbi"), set(kept.values())
+        for path in Path(self._cache_path).glob("*.nbc"):
+            if path.name.startswith(base) and path.name not in names:
                 path.unlink(missing_ok=True)
 
 
@@ -57,11 +53,12 @@ def njit(*functions: Callable[..., Any], **options: Any) -> Any:
     return kept_code_first(made)
 
 
-def kept_code_first(dispatcher: Any) -> Any:
-    files = getattr(dispatcher._cache, "_cache_file", None)
-    if files is not None:
+def kept_code_first(function: Any) -> Any:
+    """The same function; one that Numba does not keep, or does not compile, is left alone."""
+    files = getattr(getattr(function, "_cache", None), "_cache_file", None)
+    if type(files) is IndexDataCacheFile:
         files.__class__ = CodeFirst
-    return dispatcher
+    return function
 
 
 def kind(features: dict[str, bool]) -> str | None:

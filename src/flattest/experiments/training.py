@@ -67,7 +67,7 @@ class Training(Task, frozen=True, tag="training"):
         data = attempt(f"Drawing from {kind} failed", self.distribution.draw, self.n, 0)
         checked(self.model, data, self.phases, self.loss)
 
-    def load(self) -> None:
+    def load_libraries(self) -> None:
         from flattest.problem.libraries import torch_model
 
         if torch_model(self.model) is not None:

@@ -58,7 +58,7 @@ def one_thread(job: Job) -> Iterator[None]:
     """For all libraries that are there, and those that the job needs are."""
     from threadpoolctl import threadpool_limits
 
-    job.task.load()
+    job.task.load_libraries()
     with threadpool_limits(1):
         yield
 
