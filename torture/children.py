@@ -34,16 +34,18 @@ def in_children(cases: Sequence[Case], patience: float = PATIENCE) -> Iterator[O
     done = 0
     while done < len(cases):
         child, pipe = child_of(cases[done : done + BATCH])
-        for _ in cases[done : done + BATCH]:
-            ready = select.select([pipe], [], [], patience)[0]
-            line = pipe.readline().strip() if ready else "hung"
-            yield line or bad("traceback", "the process died")
-            done += 1
-            if not ready or not line:
-                break
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        pipe.close()
+        try:
+            for _ in cases[done : done + BATCH]:
+                ready = select.select([pipe], [], [], patience)[0]
+                line = pipe.readline().strip() if ready else "hung"
+                yield line or bad("traceback", "the process died")
+                done += 1
+                if not ready or not line:
+                    break
+        finally:  # also of who is interrupted
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            pipe.close()
 
 
 def child_of(cases: Sequence[Case]) -> tuple[int, TextIO]:
