@@ -1,6 +1,7 @@
-"""The table of torture says how far each part came."""
+"""The table of torture says how far each part came; what is lost is told; cuts change no bit."""
 
 import importlib
+import random
 import sys
 import time
 
@@ -37,3 +38,51 @@ def test_a_part_that_died_has_a_row_without_cases(torture, monkeypatch):
     _, line, well = torture.in_a_process("five", 1.0, time.monotonic())
     assert "| five | 0 of 5 |" in line
     assert not well
+
+
+def test_what_is_lost_is_told_and_kept(torture, tmp_path, monkeypatch):
+    """Which arrays differ, what the stores say, and the stores themselves."""
+    kills, children = importlib.import_module("kills"), importlib.import_module("children")
+    monkeypatch.setattr(children, "DETAILS", tmp_path / "details")
+    monkeypatch.setattr(kills.engines, "run", lambda e, root: None)
+    monkeypatch.setattr(kills.tempfile, "mkdtemp", lambda prefix: str(tmp_path / prefix))
+    monkeypatch.setattr(
+        kills, "bits", lambda *_: {"seed 0 params W1": b"1", "seed 0 params W2": b"2"}
+    )
+    monkeypatch.setattr(kills, "CALM", tmp_path / "calm")
+    root, killed = tmp_path / "ended", tmp_path / "killed"
+    for store in (root, killed):
+        key = kills.Store.create(store).add(kills.engines.tasks()["leaky"], 0, "torture/leaky")
+    calm = {"seed 0 params W1": b"1", "seed 0 params W2": b"3"}
+    assert kills.again("leaky", root, calm, "runner", killed) == "lost"
+    told = (tmp_path / "details").read_text()
+    assert "leaky after its runner was disturbed: seed 0 params W2\n" in told
+    assert told.count(f"{key}: {{'status': 'not begun'}}") == 2
+    assert "status: seed 0 pending" in told
+    for what in ("killed", "ended"):
+        assert (tmp_path / "torture-lost-leaky-" / what / "runs" / key / "spec.json").exists()
+
+
+@pytest.mark.parametrize("name", ["noise, decay", "Sim-BN", "diverges"])
+def test_cuts_anywhere_change_no_bit(torture, name, tmp_path):
+    cuts = importlib.import_module("cuts")
+    case = cuts.kernels("float32")[f"kernels float32 {name}"]
+    ways = [*cuts.tried(case, tmp_path, random.Random(0), 2)]
+    assert len(ways) >= 10
+    assert [way for way, others in ways if others] == []
+
+
+def test_a_bit_that_a_cut_changes_is_named(torture, tmp_path, monkeypatch):
+    cuts = importlib.import_module("cuts")
+    case, load = cuts.kernels("float32")["kernels float32 gelu"], cuts.Checkpoints.load
+
+    def other(self):
+        saved = load(self)
+        if saved is not None:
+            saved[0].params["W1"].view("int32")[0, 0] ^= 1
+        return saved
+
+    monkeypatch.setattr(cuts.Checkpoints, "load", other)
+    ways = dict(cuts.tried(case, tmp_path, random.Random(0), 1))
+    assert ways["pace 0.001"] == []
+    assert "params W1" in ways["every save"]

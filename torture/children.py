@@ -4,22 +4,29 @@ import contextlib
 import os
 import select
 import signal
+import tempfile
+import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import TextIO
 
 PATIENCE = 300.0  # seconds for one case, on a busy machine
 BATCH = 25  # cases in one child
 BAD = ("lost", "silent", "hung", "traceback")
-DETAILS = os.environ.get("TORTURE_DETAILS")  # a file for what went wrong
+# The name of this torture, of which there may be several at once; its parts inherit it.
+IS_PART = "TORTURE" in os.environ
+TORTURE = os.environ.setdefault("TORTURE", f"{os.getpid()}-{time.time_ns()}")
+DETAILS = Path(tempfile.gettempdir()) / f"torture-{TORTURE}.txt"  # what went wrong
 Outcome = str
 Case = Callable[[], Outcome]
 
 
 def forked(case: Case, patience: float = PATIENCE) -> Outcome:
     """The outcome of one case in a child process."""
-    return next(in_children([case], patience))
+    (outcome,) = in_children([case], patience)  # to its end: the child is ended and waited for
+    return outcome
 
 
 def in_children(cases: Sequence[Case], patience: float = PATIENCE) -> Iterator[Outcome]:
@@ -27,16 +34,18 @@ def in_children(cases: Sequence[Case], patience: float = PATIENCE) -> Iterator[O
     done = 0
     while done < len(cases):
         child, pipe = child_of(cases[done : done + BATCH])
-        for _ in cases[done : done + BATCH]:
-            ready = select.select([pipe], [], [], patience)[0]
-            line = pipe.readline().strip() if ready else "hung"
-            yield line or bad("traceback", "the process died")
-            done += 1
-            if not ready or not line:
-                break
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        pipe.close()
+        try:
+            for _ in cases[done : done + BATCH]:
+                ready = select.select([pipe], [], [], patience)[0]
+                line = pipe.readline().strip() if ready else "hung"
+                yield line or bad("traceback", "the process died")
+                done += 1
+                if not ready or not line:
+                    break
+        finally:  # also of who is interrupted
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            pipe.close()
 
 
 def child_of(cases: Sequence[Case]) -> tuple[int, TextIO]:
@@ -65,7 +74,6 @@ def ended(case: Case) -> Outcome:
 
 def bad(outcome: Outcome, why: str) -> Outcome:
     """The outcome, its reason kept for who mends it."""
-    if DETAILS:
-        with contextlib.suppress(OSError), open(DETAILS, "a") as file:
-            file.write(f"{outcome}: {why.strip()}\n\n")
+    with contextlib.suppress(OSError), DETAILS.open("a") as file:
+        file.write(f"{outcome}: {why.strip()}\n\n")
     return outcome

@@ -14,7 +14,7 @@ from typing import Any
 import engines
 import msgspec
 from children import BAD, Outcome, bad, forked, in_children
-from kills import again, bits, undisturbed
+from kills import Bits, again, bits, differing, undisturbed
 
 from flattest.errors import FlattestError
 from flattest.files import read_tensors, write_tensors
@@ -118,7 +118,7 @@ def kinds(root: Path) -> list[Path]:
     return sorted(path for path in found if not path.name.endswith(("-shm", "-wal")))
 
 
-def flipped(store: Path, copy: Path, path: Path, bit: int, expected: bytes) -> Outcome:
+def flipped(store: Path, copy: Path, path: Path, bit: int, expected: Bits) -> Outcome:
     """What is told of a copy of the store in which this bit of this file is another."""
     before = told_of_a_copy(store, copy, path, expected)
     try:
@@ -129,7 +129,7 @@ def flipped(store: Path, copy: Path, path: Path, bit: int, expected: bytes) -> O
 
 
 def told_of_a_copy(
-    store: Path, copy: Path, path: Path, expected: bytes, bit: int | None = None
+    store: Path, copy: Path, path: Path, expected: Bits, bit: int | None = None
 ) -> Any:
     shutil.copytree(store, copy)
     try:
@@ -142,7 +142,7 @@ def told_of_a_copy(
         shutil.rmtree(copy, ignore_errors=True)
 
 
-def told(root: Path, path: Path, expected: bytes) -> Any:
+def told(root: Path, path: Path, expected: Bits) -> Any:
     """All that can be read of a store, every file of it read, where `path` may have rotted."""
     if path.name == "network.safetensors":
         return [(name, value.tobytes()) for name, value in read_tensors(root / path)[0].items()]
@@ -197,7 +197,7 @@ def left(root: Path, seed: int) -> Outcome:
     return "free" if store.lease(key) is not None else "hung"
 
 
-def jumped(root: Path, seed: int, expected: bytes) -> Outcome:
+def jumped(root: Path, seed: int, expected: Bits) -> Outcome:
     """Every look at the clock may find it set back or forward; the runs are those of a calm one,
     and took no negative time."""
     rng, real, off = random.Random(seed), time.time, [0.0]
@@ -212,8 +212,8 @@ def jumped(root: Path, seed: int, expected: bytes) -> Outcome:
         e = engines.experiment_of(ENGINE)
         engines.run(e, root)
         store = Store.open(root)
-        if bits(store, e) != expected:
-            return bad("lost", f"clock {seed}")
+        if others := differing(bits(store, e), expected):
+            return bad("lost", f"clock {seed}: {others}")
         sane = all(0 <= run.seconds < 600 and run.status == "finished" for run in store.runs())
         return "jumped: the same bits" if sane else bad("silent", str(store.runs()))
     finally:

@@ -1,11 +1,16 @@
 """Processes killed −9 at random moments: runner, worker, scheduler, parent of workers.
 
-The same command again ends with the bits of runs that nobody disturbed.
+The same command again ends with the bits of runs that nobody disturbed. Where it does not, the
+details say which engine it was, where its runs stood when it was killed, which arrays differ and
+what the store says; the store as it was killed, as it ended and the calm one are kept.
 """
 
+import fcntl
 import itertools
+import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,54 +21,110 @@ from pathlib import Path
 
 import engines
 import numpy as np
-from children import PATIENCE, Outcome, bad, child_of, forked
+from children import PATIENCE, TORTURE, Outcome, bad, child_of, forked
 
-import flattest as ft
 from flattest.experiments.experiment import Experiment
-from flattest.runs.provenance import commit
 from flattest.runs.store import Store
 
 SAME = "the same bits"
-CALM = Path(tempfile.gettempdir()) / f"torture-calm-{commit(Path(ft.__file__))[:12]}"
+# Calm runs, for all parts of one torture: another time the code may be another.
+CALM = Path(tempfile.gettempdir()) / f"torture-calm-{TORTURE}"
+Bits = dict[str, bytes]
 
 
 def kills(victim: str, rng: random.Random, folder: Path, count: int) -> Iterator[Outcome]:
     """Every engine in turn."""
     for number, name in zip(range(count), itertools.cycle(engines.hastily()), strict=False):
         calm, root = undisturbed(name), folder / f"kill {number}"
-        yield VICTIMS[victim](rng, name, root) or again(name, root, calm, victim)
+        outcome = VICTIMS[victim](rng, name, root)
+        if outcome is None:
+            killed = folder / f"killed {number}"
+            if root.exists():
+                shutil.copytree(root, killed)
+            outcome = again(name, root, calm, victim, killed)
+            shutil.rmtree(killed, ignore_errors=True)
+        yield outcome
 
 
-def undisturbed(name: str) -> bytes:
+def undisturbed(name: str) -> Bits:
     """The bits of runs that nobody disturbs, done once for all parts; compiling takes its time."""
     e, root = engines.experiment_of(name), CALM / name
-    ended = forked(lambda: engines.run(e, root) or "done", patience=900)
-    if ended != "done":
-        raise RuntimeError(f"An undisturbed run of {name} ended with {ended}.")
-    return bits(Store.open(root), e)
+    CALM.mkdir(exist_ok=True)
+    with (CALM / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        ended = forked(lambda: engines.run(e, root) or "done", patience=900)
+        found = bits(Store.open(root), e) if ended == "done" else {}
+    if not found:
+        raise RuntimeError(f"An undisturbed run of {name} ended with {ended}: {standing(root)}")
+    return found
 
 
-def bits(store: Store, e: Experiment) -> bytes:
-    """All that the runs have produced, by name; b"" while one is not done."""
-    held = []
+def bits(store: Store, e: Experiment) -> Bits:
+    """All that the runs have produced, by name; nothing while one is not done."""
+    held = {}
     for seed in range(e.quick.seeds):
         run = store.run_of(e.quick.task, seed)
         if run is None or not run.done:
-            return b""
-        held += sorted(run.series().items()) + sorted((run.params() or {}).items())
-    return b"".join(name.encode() + np.ascontiguousarray(v).tobytes() for name, v in held)
+            return {}
+        kinds = {"series": run.series(), "params": run.params() or {}}
+        for kind, arrays in kinds.items():
+            for name, value in arrays.items():
+                held[f"seed {seed} {kind} {name}"] = np.ascontiguousarray(value).tobytes()
+    return held
 
 
-def again(name: str, root: Path, expected: bytes, victim: str = "run") -> Outcome:
+def differing(found: Bits, expected: Bits) -> str:
+    """The names of what differs."""
+    if not found or not expected:
+        return "nothing is there" if not found else "the calm runs are not there"
+    others = sorted(n for n in found.keys() | expected.keys() if found.get(n) != expected.get(n))
+    return ", ".join(others)
+
+
+def standing(root: Path) -> str:
+    """What the files of a store say of its runs, each with its newest checkpoint and failure; the
+    store is not opened, which might change it."""
+    said = []
+    for folder in sorted(root.glob("runs/*")):
+        record = folder / "record.json"
+        known = json.loads(record.read_bytes()) if record.exists() else {"status": "not begun"}
+        names = "status", "sentence", "step", "progress", "started", "finished"
+        said.append(f"  {folder.name}: { {n: known[n] for n in names if n in known} }")
+        saved = sorted(path.name for path in (folder / "scratch").glob("*"))
+        said.append(f"    scratch: {', '.join(saved[-3:]) or 'empty'}")
+        if (folder / "failure.txt").exists():
+            said.append((folder / "failure.txt").read_text())
+    return "\n".join(said) or "  no runs"
+
+
+def again(
+    name: str, root: Path, expected: Bits, victim: str = "run", killed: Path | None = None
+) -> Outcome:
     """The outcome of the same command, undisturbed this time."""
     e = engines.experiment_of(name)
 
     def resumed() -> Outcome:
         engines.run(e, root)
-        same = bits(Store.open(root), e) == expected != b""
-        return f"{victim}: {SAME}" if same else bad("lost", f"{name} after its {victim}")
+        found = bits(Store.open(root), e)
+        if found == expected != {}:
+            return f"{victim}: {SAME}"
+        why = f"{name} after its {victim} was disturbed: {differing(found, expected)}"
+        return bad("lost", f"{why}\n{kept(name, root, killed)}")
 
     return forked(resumed)
+
+
+def kept(name: str, root: Path, killed: Path | None) -> str:
+    """Copies of the stores for who looks into it, and what they say."""
+    place = Path(tempfile.mkdtemp(prefix=f"torture-lost-{name.replace(' ', '-')}-"))
+    said = [f"Kept in {place}."]
+    for what, store in {"killed": killed, "ended": root, "calm": CALM / name}.items():
+        if store is not None and store.exists():
+            shutil.copytree(store, place / what)
+            said.append(f"{what}:\n{standing(store)}")
+    listed = Store.open(root).runs()
+    said += [f"status: seed {run.seed} {run.status} {run.sentence}" for run in listed]
+    return "\n".join(said)
 
 
 def kill_runner(rng: random.Random, name: str, root: Path) -> Outcome | None:

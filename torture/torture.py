@@ -8,13 +8,14 @@
 Each part draws its cases from a seed of its own, and is tried in a process of its own, five at a
 time; a part that is not through when the half hour is over ends with the cases it has. Commands
 and calls are made in forked children of a process that has everything imported; those that hang are
-killed and counted.
+killed and counted. What went wrong is told in a file, whose name is said at the end.
 """
 
 import argparse
 import importlib
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -26,10 +27,10 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from functools import partial
 from pathlib import Path
 
-from children import BAD, Outcome
+from children import BAD, DETAILS, IS_PART, Outcome
 from damage import clocks, disks, flips
 from fuzz import calls, commands, processes, specs
-from kills import kills
+from kills import CALM, kills
 
 import flattest as ft
 from flattest.cli._dispatch import commands as commands_there_are, load
@@ -167,7 +168,7 @@ def everything_tried() -> int:
     if len(asked.parts) == 1 and not asked.write:
         line, well = one_part(asked.parts[0], asked.share, asked.seconds)
         print(line, flush=True)
-        return 0 if well else 1
+        return told_where(0 if well else 1)
     end, failed = time.monotonic() + asked.seconds, 0
     with ThreadPoolExecutor(AT_ONCE) as pool:
         tried = [pool.submit(in_a_process, n, asked.share, end) for n in asked.parts or PARTS]
@@ -177,7 +178,16 @@ def everything_tried() -> int:
             failed += not well
             if asked.write:
                 write({name: line})
-    return 1 if failed else 0
+    return told_where(1 if failed else 0)
+
+
+def told_where(code: int) -> int:
+    """The exit code, where something went wrong with a word on where it is told; calm runs go."""
+    if not IS_PART:
+        shutil.rmtree(CALM, ignore_errors=True)
+        if DETAILS.exists():
+            print(f"What went wrong is told in {DETAILS}.", file=sys.stderr)
+    return code
 
 
 if __name__ == "__main__":

@@ -342,12 +342,21 @@ def test_a_check_finds_what_has_rotted_in_place_and_says_what_to_do(store, capsy
     assert main(["status", "--check", "--store", str(store.root)]) == 1
     out = capsys.readouterr().out
     assert "its digest does not match" in out
-    assert "1 of 2 runs are broken; `flattest run` with their experiments" in out
+    assert "1 of 2 runs is broken; `flattest run " in out
     (store.folder(rotten) / "params.safetensors").write_bytes(
         (store.folder(sound) / "params.safetensors").read_bytes()
     )
     assert main(["status", "--check", "--store", str(store.root)]) == 0
     assert "All 2 runs are as they were written." in capsys.readouterr().out
+
+
+def test_a_check_of_one_run_speaks_of_one(store, capsys):
+    key = finished(store)
+    assert main(["status", "--check", "--store", str(store.root)]) == 0
+    assert "The run is as it was written." in capsys.readouterr().out
+    (store.folder(key) / "params.safetensors").write_bytes(b"")
+    assert main(["status", "--check", "--store", str(store.root)]) == 1
+    assert "The run is broken; `flattest run " in capsys.readouterr().out
 
 
 def test_a_listing_does_not_read_runs_that_are_as_it_saw_them(store, monkeypatch):

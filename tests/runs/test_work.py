@@ -1,6 +1,12 @@
 """What is said of the work on a run."""
 
+import importlib.util
+import os
+import subprocess
+import sys
+
 import numba
+import pytest
 
 from flattest.experiments.registry import experiment
 from flattest.runs.plan import Job
@@ -33,3 +39,41 @@ def test_short_compiling_is_not_worth_a_word(capsys):
     with compiling_said(job(), least=1e9):
         numba.njit(lambda x: x - 1)(1)
     assert capsys.readouterr().err == ""
+
+
+FIRST_RUN = """
+import sys
+from pathlib import Path
+import flattest as ft
+from flattest.experiments.training import Training
+from flattest.problem.models import OwnModel
+from flattest.runs.plan import Job
+from flattest.runs.store import Store
+from flattest.runs.work import work
+
+def module(d):
+    import torch
+
+    print("threads", torch.get_num_threads())
+    return torch.nn.Linear(d, 1)
+
+phases, log = (ft.sgd(0.01, epochs=2),), ft.Log(points=2, measures=("training",))
+own = OwnModel.of(ft.pytorch(module))
+task = Training(ft.Xor(3), 4, own, phases, log=log, test_size=4)
+assert "torch" not in sys.modules
+store = Store.create(Path("store"))
+key = store.add(task, 0, "mine")
+assert work(store.root, Job(task, 0, key, "mine")) and store.run(key).done
+"""
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is an extra")
+def test_the_first_run_of_a_process_has_one_thread_as_the_next_has(cwd):
+    """PyTorch came during the first, with threads of its own: a run that was the second of a
+    process, and the first of the one that went on with it, was done with one and then with many."""
+    many = os.environ | {"OMP_NUM_THREADS": "2"}
+    done = subprocess.run(
+        [sys.executable, "-c", FIRST_RUN], env=many, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert set(done.stdout.split("\n")) == {"threads 1", ""}

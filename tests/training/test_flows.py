@@ -256,6 +256,26 @@ def test_a_flow_that_is_cut_has_the_same_bits(tmp_path, kinks):
     assert resumed["crossing_jump"].clip(min=0).sum() == pytest.approx(resumed["jump_up"][-1])
 
 
+def test_a_flow_after_a_descent_begins_half_way_and_goes_by_its_time():
+    """By epochs it would begin at 5000 of 5004."""
+    seen = []
+
+    def see(progress):
+        seen.append((progress.fraction, "time" in progress.series and progress.series["time"][-1]))
+
+    ft.train(
+        *(ft.MLP(20, bias=True), ft.xor(6, 8, seed=1)),
+        (ft.gd(0.05, epochs=5000, stop_loss=1e-8), ft.flow(0.1, epochs=4)),
+        dtype="float64",
+        log=ft.Log(points=8, measures=("training",)),
+        progress=see,
+        progress_seconds=0,
+    )
+    flowing = [fraction for fraction, _ in seen if fraction >= 0.5]
+    assert sorted(set(flowing)) == [0.5, 0.625, 0.75, 0.875, 1.0]
+    assert seen[-1] == (1.0, pytest.approx(0.1))
+
+
 def test_bad_starts_are_refused_in_a_sentence():
     model, data = ft.MLP(20, bias=True), ft.xor(6, 8, seed=1)
     flow = ft.flow(1.0)

@@ -81,8 +81,13 @@ def verdict(runs: list[StoredRun]) -> str:
     """What a check has found, and what to do about it."""
     broken = [run for run in runs if run.status == "broken"]
     if not broken:
+        if len(runs) == 1:
+            return "The run is as it was written."
         return f"All {len(runs)} runs are as they were written."
     name = broken[0].label.partition(":")[0]
+    if len(broken) == 1:
+        which = f"1 of {len(runs)} runs" if len(runs) > 1 else "The run"
+        return escape(f"{which} is broken; `flattest run {name}` does it again.")
     return escape(
         f"{len(broken)} of {len(runs)} runs are broken; `flattest run` with their experiments, "
         f"as in `flattest run {name}`, does them again and keeps the others."

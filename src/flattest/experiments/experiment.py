@@ -66,6 +66,10 @@ class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
         """How long it takes, in any unit the tasks share: long ones are started first."""
         return 1.0
 
+    def load_libraries(self) -> None:
+        """Import the libraries that have threads of their own: those that are there when the work
+        begins have one, and what is imported later has as many as it likes."""
+
     def execute(self, seed: int, place: Workplace) -> Run:
         """Do the work, reporting progress to `place` and resuming from what is in its scratch."""
         raise NotImplementedError

@@ -67,6 +67,12 @@ class Training(Task, frozen=True, tag="training"):
         data = attempt(f"Drawing from {kind} failed", self.distribution.draw, self.n, 0)
         checked(self.model, data, self.phases, self.loss)
 
+    def load_libraries(self) -> None:
+        from flattest.problem.libraries import torch_model
+
+        if torch_model(self.model) is not None:
+            import torch  # noqa: F401
+
     def execute(self, seed: int, place: Workplace) -> Run:
         from flattest.training.train import train  # brings the engines along
 

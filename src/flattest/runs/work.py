@@ -33,17 +33,16 @@ def work(root: Path, job: Job) -> bool:
 
     What goes wrong in the task is recorded in the run, which has failed. What goes wrong in the
     store (no space, no access) would go wrong for every run, and is raised. Products of matrices
-    are done by one thread, since how many there are decides how BLAS rounds.
+    are done by one thread, since how many there are decides how BLAS rounds: in the first run of a
+    process as in the next, so that a run that is gone on with in another process has the same bits.
     """
-    from threadpoolctl import threadpool_limits
-
     store = Store.open(root)
     lease = store.lease(job.key)
     if lease is None:
         found = store.run(job.key)
         return found is not None and found.done
     try:
-        with lease, threadpool_limits(1), compiling_said(job):
+        with lease, one_thread(job), compiling_said(job):
             lease.finish(job.task.execute(job.seed, lease))
     except LeaseLost:
         return False
@@ -52,6 +51,16 @@ def work(root: Path, job: Job) -> bool:
     except Exception:
         logging.getLogger(__name__).debug("The run %s failed.", job.key, exc_info=True)
     return True
+
+
+@contextlib.contextmanager
+def one_thread(job: Job) -> Iterator[None]:
+    """For all libraries that are there, and those that the job needs are."""
+    from threadpoolctl import threadpool_limits
+
+    job.task.load_libraries()
+    with threadpool_limits(1):
+        yield
 
 
 @contextlib.contextmanager

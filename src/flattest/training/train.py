@@ -216,10 +216,23 @@ class _Session:
     def report(self, state: State) -> None:
         self.reported = time.monotonic()
         if self.progress is not None:
-            # Of the planned epochs; a phase that stopped early counts whole.
-            done = (sum(self.lengths[: state.phase]) + state.phase_epoch) / sum(self.lengths)
-            fraction = 1.0 if state.halt in ("diverged", "stalled") else done
+            fraction = 1.0 if state.halt in ("diverged", "stalled") else self.done(state)
             self.progress(Progress(fraction, state.epoch, state.step, self.series))
+
+    def done(self, state: State) -> float:
+        """The share of the planned epochs; a phase that stopped early counts whole.
+
+        An epoch of a flow, a piece of its time, takes as long as thousands of the others, so that a
+        flow counts as much as the mean of the other phases.
+        """
+        lengths, flowing = self.lengths, [isinstance(phase, Flow) for phase in self.phases]
+        others = [length for length, flows in zip(lengths, flowing, strict=True) if not flows]
+        each = sum(others) / len(others) if others else 1.0
+        whole = [each if f else float(n) for f, n in zip(flowing, lengths, strict=True)]
+        so_far = sum(whole[: state.phase])
+        if state.phase < len(whole):
+            so_far += whole[state.phase] * state.phase_epoch / lengths[state.phase]
+        return so_far / sum(whole)
 
     def end(self, state: State) -> tuple[str, int, str]:
         """How the run ended, at which step, and the same in a sentence."""

@@ -10,7 +10,6 @@ From above: the neurons of the program are moved a little into their open cells,
 program over them and over neurons that span all outputs makes fit: a differentiable network.
 """
 
-from itertools import count
 from typing import NamedTuple
 
 import numpy as np
@@ -86,8 +85,8 @@ def solve_by_columns(rows: Rows, nodes: int = 100_000, seed: int = 0) -> Found:
     """The least trace of these rows: a network, and a proven bound."""
     rng, K = np.random.default_rng(seed), reach(rows)
     chosen = _first(rows, rng)
-    spent, least = 0, np.inf
-    for turn in count():
+    spent, turn, least = 0, 0, np.inf
+    while True:
         solution = cone_program([_piece(rows, column) for column in chosen.values()], rows.t)
         dual, last = solution.dual, turn == ROUNDS
         starts = np.vstack([rng.normal(size=(STARTS, rows.R.shape[1])), solution.v])
@@ -102,7 +101,7 @@ def solve_by_columns(rows: Rows, nodes: int = 100_000, seed: int = 0) -> Found:
         fell, least = dual @ rows.t < least * (1 - STEEP), min(least, dual @ rows.t)
         kept = _kept(rows, dual, chosen) if fell else chosen
         chosen = kept | {c.key: c for c in fresh[:AT_ONCE]}
-    raise AssertionError("count() has no end")
+        turn += 1
 
 
 def _proven(rows: Rows, chosen, dual: np.ndarray, nodes: int, K: float) -> tuple[np.ndarray, Proof]:

@@ -1,6 +1,7 @@
 """What the committed results of vardhan2026 come to, drawn from their medians; no run is needed."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -54,16 +55,17 @@ def ends(summaries: Sequence[Summary]) -> Figure:
 
 
 def _point(ax: Axes, x: Spread, y: Spread, label: str, marker: str, colour: str) -> None:
-    across, up = ([[v.median - v.low], [v.high - v.median]] for v in (x, y))
-    ax.errorbar(
-        *([x.median], [y.median], up, across),
-        fmt=marker,
-        ms=5,
-        lw=1,
-        capsize=2,
-        color=colour,
-        label=label,
-    )
+    _medians(ax, [x.median], [y], _reach([x]), fmt=marker, ms=5, lw=1, color=colour, label=label)
+
+
+def _medians(ax: Axes, x: Sequence[float], y: Sequence[Spread], across=None, **look: Any) -> None:
+    """Medians with their ranges as bars."""
+    ax.errorbar(x, [spread.median for spread in y], _reach(y), across, capsize=2, **look)
+
+
+def _reach(spreads: Sequence[Spread]) -> list[list[float]]:
+    """How far ranges go below their medians, and above."""
+    return [[s.median - s.low for s in spreads], [s.high - s.median for s in spreads]]
 
 
 def settings(summaries: Sequence[Summary]) -> Figure:
@@ -113,18 +115,7 @@ def learned(summaries: Sequence[Summary]) -> Figure:
 
 def _over_samples(ax: Axes, summary: Summary, kind: str, samples: Sequence[float], colour: str):
     found = [summary.column(f"{kind}, n = {k:g}d") for k in samples]
-    medians = [spread.median for spread in found]
-    below = [spread.median - spread.low for spread in found]
-    above = [spread.high - spread.median for spread in found]
-    ax.errorbar(
-        *(samples, medians, [below, above]),
-        fmt="o-",
-        ms=4,
-        lw=1.2,
-        capsize=2,
-        color=colour,
-        label=kind,
-    )
+    _medians(ax, samples, found, fmt="o-", ms=4, lw=1.2, color=colour, label=kind)
 
 
 def exponents(summaries: Sequence[Summary]) -> Figure:
