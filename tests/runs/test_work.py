@@ -77,3 +77,28 @@ def test_the_first_run_of_a_process_has_one_thread_as_the_next_has(cwd):
     )
     assert done.returncode == 0, done.stderr
     assert set(done.stdout.split("\n")) == {"threads 1", ""}
+
+
+FIRST_FLOW = """
+import sys
+from threadpoolctl import threadpool_info
+import flattest as ft
+from flattest.experiments.training import Training
+from flattest.runs.plan import Job
+from flattest.runs.work import one_thread
+
+task = Training(ft.Xor(3), 4, ft.MLP(9, bias=True), (ft.gd(0.1, epochs=9),))
+with one_thread(Job(task, 0, "key", "mine")):
+    from flattest.training import flow_engine, train
+    print(*{library["num_threads"] for library in threadpool_info()})
+"""
+
+
+def test_libraries_of_a_first_run_are_there_before_their_threads_are_limited():
+    """SciPy's OpenBLAS is its own, and came with the engine of flows: with two threads."""
+    many = os.environ | {"OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2"}
+    done = subprocess.run(
+        [sys.executable, "-c", FIRST_FLOW], env=many, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "1\n"

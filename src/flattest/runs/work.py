@@ -56,6 +56,7 @@ def work(root: Path, job: Job) -> bool:
 @contextlib.contextmanager
 def one_thread(job: Job) -> Iterator[None]:
     """For all libraries that are there, and those that the job needs are."""
+    import scipy.linalg  # noqa: F401 (its BLAS is not NumPy's)
     from threadpoolctl import threadpool_limits
 
     job.task.load_libraries()
