@@ -1,15 +1,14 @@
 """What a watch measures first, and that estimates are told from exact values everywhere."""
 
 import csv
+from types import SimpleNamespace
 
-import jax
 import numpy as np
 import pytest
 
 import flattest as ft
-from flattest.curvature.eigenvalues import top_eigenvalues
+from flattest.curvature.eigenvalues import DeadNetwork, _by_few_products
 from flattest.curvature.result import Quantity
-from flattest.curvature.sharpness import operator_of
 from flattest.flatness.rungs import FEW, Costs, Products, Rung, alike, ladder, named, settings_of
 from support import cases
 
@@ -63,6 +62,8 @@ def test_rows_are_compared_with_their_like():
     assert alike([*early, start, estimated]) == early
     assert alike([*early, start, estimated, later := {**start, "step": 9}]) == [start, later]
     assert alike([start, estimated]) == []
+    # Without a trace at all is another kind than with an estimate.
+    assert alike([row(0, 4), estimated]) == []
 
 
 def watch_with(rows, samples=4):
@@ -101,17 +102,19 @@ def test_a_file_has_a_column_for_every_name_and_a_store_the_rows_that_are_compar
 
 def test_few_products_give_a_lower_bound_with_its_residual():
     rng = np.random.default_rng(0)
-    params = {"W": rng.normal(size=(6, 12)), "a": rng.normal(size=12)}
-    x, y = rng.normal(size=(5, 6)), rng.normal(size=5)
-
-    op = operator_of(lambda p, x: jax.numpy.tanh(x @ p["W"]) @ p["a"], params, (x, y))
-    spectrum = np.linalg.eigvalsh(np.asarray(op.matmat(np.eye(op.size))))
+    root = rng.normal(size=(30, 20))
+    H = root @ root.T - np.eye(30)
+    op = SimpleNamespace(size=30, matmat=lambda rows: rows @ H, as_params=lambda v: v)
+    spectrum = np.linalg.eigvalsh(H)
     for most in (3, 40):
-        found = top_eigenvalues(op, 1, 1e-6, most)
+        found = _by_few_products(op, 1, 1e-6, most)
         value, residual = found.values[0], found.residuals[0]
         assert value <= spectrum[-1] * (1 + 1e-12)
-        assert np.abs(spectrum - value).min() <= 1.01 * residual * np.abs(spectrum).max()
+        assert np.abs(spectrum - value).min() <= 1.01 * residual * np.abs(spectrum).max() + 1e-12
         assert found.route.startswith("estimate") == (most == 3)
+    op.matmat = np.zeros_like
+    with pytest.raises(DeadNetwork):
+        _by_few_products(op, 1, 1e-6, 3)
 
 
 def test_without_products_a_smooth_network_has_no_trace_and_with_few_an_estimate():

@@ -53,7 +53,7 @@ def test_measuring_takes_no_more_than_its_share(cost):
     assert all(share <= 0.05 for share in taken)
     # What is allowed is used, once a glance at two samples was less than that.
     left = 0.05 * watch.clock.now - watch.spent
-    assert (left < 5 * cost) == (cost < 30)
+    assert left < 5 * cost
     assert (len(watch.rows) > 0) == (cost < 30)
 
 
@@ -72,7 +72,7 @@ class Constant(Counted):
 def test_rows_of_few_samples_tell_that_more_cost_little_more():
     """From two samples alone a row of sixty-four would seem to take 6.4 s, and wait for 130."""
     model, params, data = network()
-    data = ft.Dataset(np.tile(data.x, (11, 1)), np.tile(data.y, 11))
+    data = ft.Dataset(np.tile(data.x, (64, 1)), np.tile(data.y, 64))
     watch = Constant(model, data, share=0.05, samples=64, cost=0.0, measures=["trace"])
     shares = []
     for _ in range(300):

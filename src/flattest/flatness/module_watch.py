@@ -39,7 +39,7 @@ class ModuleWatch(Watch):
         super().__init__(None, data, loss, **settings)
         self._module, self._optimizer, self._forward = module, optimizer, forward
         self._checked: set[int] = set()
-        self._compared_twice: set[int] = set()
+        self._differentiated: set[int] = set()
         self._start = 0, self._kept(module), self._rate()
         self.spent = self._clock() - self._began
 
@@ -51,7 +51,7 @@ class ModuleWatch(Watch):
         self.lr = self._rate()
         if final:  # What was checked of the code at the start is checked once more.
             self._checked.clear()
-            self._compared_twice.clear()
+            self._differentiated.clear()
         return super().close(self._module, final=final)
 
     def _rate(self) -> float | None:
@@ -70,13 +70,13 @@ class ModuleWatch(Watch):
         made = (made_operator if known else module_operator)(
             params, data, self._loss, self._forward
         )
-        made.compared = id(data) in self._compared_twice
+        made.compared = id(data) in self._differentiated
         self._checked.add(id(data))
         return made
 
     def _was_measured(self, op: Operator, data: Any) -> None:
         if isinstance(op, ModuleOperator) and op.compared:
-            self._compared_twice.add(id(data))
+            self._differentiated.add(id(data))
 
     def _kept(self, params: nn.Module) -> nn.Module:
         return attempt("The module cannot be copied", twin, params)

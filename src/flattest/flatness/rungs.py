@@ -141,9 +141,10 @@ def value_of(row: Row, name: str) -> float | None:
 def alike(rows: Sequence[Row]) -> list[Row]:
     """Rows that may be compared, of as many samples as there are two or more: of the same samples,
     with a trace, and a least trace, that are both exact or both estimated."""
-    kinds: dict[tuple[float, bool, bool], list[Row]] = {}
+    names = "trace", "least_trace", "trace_estimate"
+    kinds: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
-        kind = row["samples"], "trace" in row, "least_trace" in row
+        kind = row["samples"], *(name in row for name in names)
         kinds.setdefault(kind, []).append(row)
     several = [kind for kind, of_kind in kinds.items() if len(of_kind) > 1]
     return kinds[max(several)] if several else []
