@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import flattest as ft
+from flattest.flatness.watch import PLANNED
 from flattest.flatness.words import explained, flatter_or_rescaled
 from support import cases
 
@@ -52,7 +53,7 @@ def test_measuring_takes_no_more_than_its_share(cost):
             taken.append(watch.spent / watch.clock.now)
     assert all(share <= 0.05 for share in taken)
     # What is allowed is used, once a glance at two samples was less than that.
-    left = 0.05 * watch.clock.now - watch.spent
+    left = PLANNED * 0.05 * watch.clock.now - watch.spent
     assert left < 5 * cost
     assert (len(watch.rows) > 0) == (cost < 30)
 

@@ -43,6 +43,8 @@ from flattest.problem.models import FunctionModel, Model
 
 DEFAULT = ("trace", "least_trace", "top_eigenvalue")
 """What is measured unless other measures are asked for."""
+PLANNED = 0.8
+"""Of the share: a clock does not see that the steps after a row begin with cold caches."""
 COMPARED = 2  # rows of a rung; further ones leave half of what is allowed for the next rung
 LEAST_GUESS = 0.1  # seconds for a glance, which is otherwise expected to take two steps' time
 _OF_EVERY_ROW = {"step", "seconds", "samples", "train_loss"}
@@ -109,16 +111,18 @@ class Watch:
 
     def step(self, params: Any, lr: float | None = None) -> Row | None:
         """Say that one more update was made; the row, if there was time to measure."""
-        lr = self.lr if lr is None else lr
+        began, before = self._clock(), self.spent
+        row = self._row_if_due(began, params, self.lr if lr is None else lr)
+        self.spent = before + self._clock() - began  # To look whether there is time takes time.
+        return row
+
+    def _row_if_due(self, now: float, params: Any, lr: float | None) -> Row | None:
         if self._start is None:
             self._start = (self.steps, self._kept(params), lr)
         self.steps += 1
-        if self.steps % self.every or (began := self._clock()) < self._due:
+        if self.steps % self.every or now < self._due:
             return None
-        before = self.spent
-        row = self._affordable_row(params, lr)
-        self.spent = before + self._clock() - began  # To look whether there is time takes time.
-        return row
+        return self._affordable_row(params, lr)
 
     def _affordable_row(self, params: Any, lr: float | None) -> Row | None:
         if self._costs.glance is None and not self._glanced():
@@ -169,11 +173,15 @@ class Watch:
 
     def _affordable(self, cost: float, part: float = 1.0) -> bool:
         """Within a part of what is allowed."""
-        return self.spent + cost <= part * self.share * (self._clock() - self._began)
+        return self.spent + cost <= part * self._planned * (self._clock() - self._began)
 
     def _when(self, cost: float, part: float = 1.0) -> float:
         """The time from which on so much more is within a part of what is allowed."""
-        return self._began + (self.spent + cost) / (part * self.share)
+        return self._began + (self.spent + cost) / (part * self._planned)
+
+    @property
+    def _planned(self) -> float:
+        return PLANNED * self.share
 
     def _timed(self, call: Callable[[], Any]) -> float:
         began = self._clock()
