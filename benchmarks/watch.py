@@ -4,9 +4,10 @@
 
 Two networks on 512 samples, one thread: a small CNN on images of the digits' shape, and ResNet-20
 on images of CIFAR's shape, each trained twice from the same weights, in turns of ten steps:
-without, and with `ft.torch.Watch` at its defaults (5 % of the time, 64 samples). Prints the wall
-time and the processor time of both, by how much the watched one takes longer (processor time: wall
-time is shared with whatever else runs), what the watch says it spent, and how many rows it took.
+without, and with `ft.torch.Watch` at its defaults (5 % of the time, up to 64 samples). Prints the
+wall time and the processor time of both, by how much the watched one takes longer (processor time:
+wall time is shared with whatever else runs), what the watch says it spent, and how many rows it
+took.
 Expected: at most 5 %.
 """
 
@@ -114,4 +115,4 @@ def main(seconds: float) -> None:
 
 
 if __name__ == "__main__":
-    main(float(sys.argv[1]) if len(sys.argv) > 1 else 60.0)
+    main(float(sys.argv[1]) if len(sys.argv) > 1 else 25.0)

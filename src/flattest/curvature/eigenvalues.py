@@ -41,7 +41,9 @@ def _largest(top: Eigenpairs) -> Quantity:
     return Quantity(float(top.values[0]), top.route, residual=residual, partial=top.partial)
 
 
-def top_eigenvalues(op: Operator, k: int, tol: float = 1e-10) -> Eigenpairs:
+def top_eigenvalues(
+    op: Operator, k: int, tol: float = 1e-10, most_products: int | None = None
+) -> Eigenpairs:
     """The k largest eigenvalues of ∇²L with their eigenvectors, to tol · max |λ|.
 
     At interpolators they are those of the Gram matrix √w_i ∇f_i · ∇f_k √w_k (route "gram", taken
@@ -51,6 +53,8 @@ def top_eigenvalues(op: Operator, k: int, tol: float = 1e-10) -> Eigenpairs:
     has none (JAX functions, modules), a product of E with one random vector stands for it, with a
     hundredfold margin. Block Lanczos finds the others: each value is an eigenvalue to its residual
     ≤ tol, and a larger one would be orthogonal to a random vector.
+    With `most_products`, where there is no Gram matrix, Lanczos ends after as many: values that are
+    not at tol by then are lower bounds, with the residual that they have (route "estimate").
     A dead network, whose ∇²L is 0, is refused.
     """
     if not isinstance(k, int | np.integer) or not 1 <= k <= op.size:
@@ -65,6 +69,8 @@ def top_eigenvalues(op: Operator, k: int, tol: float = 1e-10) -> Eigenpairs:
             raise _overflow()
         values, c = _gram_eigenpairs(gram, k, residual_part / tol)
         if not len(values):
+            if most_products is not None:
+                return _by_few_products(op, int(k), tol, most_products)
             _refuse_if_zero(op)
     if len(values) >= k and residual_part <= tol * values[0]:
         if bound is None:
@@ -115,6 +121,26 @@ def _by_lanczos(op: Operator, k: int, tol: float, c: np.ndarray) -> Eigenpairs:
     return _checked(op, vectors, "lanczos")
 
 
+def _by_few_products(op: Operator, k: int, tol: float, most: int) -> Eigenpairs:
+    """Ritz values from one random start, with residuals of Lanczos's own."""
+    rng = generator(0, "sharpness/lanczos")
+    space = lanczos.Krylov(op.matmat, probe(op.size)[None], min(most, op.size), rng)
+    while not space.full:
+        space.step()
+        _check_product(space.T[: space.size, space.size - 1])
+        values, S, residuals = space.ritz()
+        scale = np.abs(values).max() or 1.0
+        if space.size >= k and residuals[:k].max() <= tol * scale:
+            break
+    if not values.any():
+        raise _dead()
+    vectors = [op.as_params(v) for v in S[:, :k].T @ space.Q[: space.size]]
+    found = residuals[:k] / scale
+    exact = found.max() <= tol
+    route = "lanczos" if exact else f"estimate: Lanczos, {space.size} products, a lower bound"
+    return Eigenpairs(values[:k].copy(), vectors, found, route)
+
+
 def _gram_eigenpairs(gram: np.ndarray, k: int, useful: float) -> tuple[np.ndarray, np.ndarray]:
     """The k largest eigenvalues of G and their eigenvectors (rows), as far as they are positive.
 
@@ -159,13 +185,21 @@ def _overflow() -> FlattestError:
 def _refuse_if_zero(op: Operator) -> None:
     # The product with a random vector is 0 only if ∇²L is.
     product = op.matvec(probe(op.size))
+    _check_product(product)
+    if not product.any():
+        raise _dead()
+
+
+def _check_product(product: np.ndarray) -> None:
     if not np.isfinite(product).all():
         raise _overflow()
-    if not product.any():
-        raise DeadNetwork(
-            "∇²L is 0, since the network is dead: no neuron is active at any training point (or "
-            "the loss is flat there); initialize it again or lower the learning rate."
-        )
+
+
+def _dead() -> DeadNetwork:
+    return DeadNetwork(
+        "∇²L is 0, since the network is dead: no neuron is active at any training point (or "
+        "the loss is flat there); initialize it again or lower the learning rate."
+    )
 
 
 def _checked(op: Operator, vectors: np.ndarray, route: str) -> Eigenpairs:

@@ -57,6 +57,8 @@ class ModuleOperator(Operator):
     # more.
     most_gradient_entries: int = 2**24
     dtype: torch.dtype = torch.float64
+    # Whether second derivatives were compared with differences on these data.
+    compared: bool = False
     parameters: dict[str, nn.Parameter] = field(init=False)
 
     def __post_init__(self):
@@ -307,21 +309,23 @@ class ModuleOperator(Operator):
                 "dtype='float32' is for traces that are exact by first derivatives; this needs "
                 "second ones, which are taken in float64."
             )
-        self._second_derivatives  # noqa: B018
+        self._compare_second()
         v = torch.tensor(rows, dtype=torch.float64, device=self.device)
         total = torch.zeros_like(v)
         for share in self.shares():
             add_products(share, self.parameters, v, total)
         return total.cpu().numpy()
 
-    @cached_property
-    def _second_derivatives(self) -> None:
+    def _compare_second(self) -> None:
         """On all the data: what is dropped may be so for some samples alone. Few at a time, since
         many have a kink wherever one looks."""
+        if self.compared:
+            return
         for batch in self.chunks():
             rows = len(batch) if self.whole else max(1, _MOST_COMPARED // self.structure.entries)
             for few in batch.split(rows):
                 self._check_second(few)
+        self.compared = True
 
     def _check_second(self, few: Batch) -> None:
         share = partial(self._share, few)

@@ -41,11 +41,28 @@ def module_operator(
 
     `forward(module, x)` returns the outputs for a batch of inputs; without it the module is called.
     """
+    found = made_operator(module, data, loss, forward, dtype)
+    with exactly(found.dtype):
+        _check_forward(found)
+    _check_together(found)
+    _check_all_losses(found)
+    return found
+
+
+def made_operator(
+    module: nn.Module,
+    data: Any,
+    loss: Any,
+    forward: Forward | None = None,
+    dtype: str = "float64",
+) -> ModuleOperator:
+    """The same, with the weights checked, but not what is the code's: for a module that was checked
+    on these data at other weights."""
     module = getattr(module, "_orig_mod", module)  # Of one that torch.compile made.
     check_module(module)
     digits = DTYPES[require_known("dtype", dtype, DTYPES)]
     work = measurable_copy(module, digits)
-    found = ModuleOperator(
+    return ModuleOperator(
         module,
         work,
         batches_of(data),
@@ -54,11 +71,6 @@ def module_operator(
         by_batch(work),
         dtype=digits,
     )
-    with exactly(digits):
-        _check_forward(found)
-    _check_together(found)
-    _check_all_losses(found)
-    return found
 
 
 def _check_forward(found: ModuleOperator) -> None:

@@ -108,7 +108,10 @@ def _over_bases(op: Operator) -> tuple[Any, list[str]]:
     found = flattest_bases(op)
     if isinstance(found, str):
         return None, [f"no least Gauss–Newton trace: {found}"]
-    return found, [f"least Gauss–Newton trace {found.described()}", *found.notes]
+    over = found.described()
+    if not found.units and not found.vectors:
+        over = f"over nothing that could be rescaled: {op.structure.units}"
+    return found, [f"least Gauss–Newton trace {over}", *found.notes]
 
 
 def _top_eigenvalue(op: Operator, tol: float) -> Quantity:

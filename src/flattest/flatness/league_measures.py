@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from flattest.curvature import spectrum as quadrature
-from flattest.curvature.diagonal import diagonal
+from flattest.curvature.diagonal import MOST_COLUMNS, diagonal
 from flattest.curvature.eigenvalues import DeadNetwork, top_eigenvalues as largest
 from flattest.curvature.operator import ROWS_AT_ONCE, Operator
 from flattest.curvature.result import Diagonal, Eigenpairs, Quantity
@@ -37,7 +37,10 @@ class LeagueSettings:
     `rho`: radius of balls; `adaptive_rho`: in units of each weight; `m`: samples in a batch;
     `steps`: of ascent; `k`: eigenvalues; `increase`: of the loss that PAC-Bayes' noise may cause,
     on average over `draws`; `probes`: of the spectral density; `lr`: the step size η, where there
-    is one; `layer`: the weight that feeds the outputs, where it cannot be found.
+    is one; `layer`: the weight that feeds the outputs, where it cannot be found; `most_products`:
+    with ∇²L, for a trace that is estimated, where ∇²L has more than `most_columns` columns (0: such
+    a trace is left out); `eigen_products`: for eigenvalues, as many as they take unless it says
+    how many.
     """
 
     rho: float = 0.05
@@ -53,6 +56,8 @@ class LeagueSettings:
     layer: str | None = None
     rtol: float = 1e-2
     most_products: int = 4096
+    most_columns: int = MOST_COLUMNS
+    eigen_products: int | None = None
     tol: float = 1e-8
 
     def __post_init__(self) -> None:
@@ -79,13 +84,15 @@ class Subject:
     @cached_property
     def diagonal(self) -> Diagonal:
         s = self.settings
-        return diagonal(self.op, s.rtol, s.most_products, s.seed)
+        if s.most_products == 0 and not self.op.structure.exact:
+            raise NotDefined("the diagonal of ∇²L takes products with it")
+        return diagonal(self.op, s.rtol, s.most_products, s.seed, s.most_columns)
 
     @cached_property
     def top(self) -> Eigenpairs:
         s = self.settings
         try:
-            return largest(self.op, min(s.k, self.op.size), s.tol)
+            return largest(self.op, min(s.k, self.op.size), s.tol, s.eigen_products)
         except DeadNetwork:
             zeros = np.zeros(min(s.k, self.op.size))
             return Eigenpairs(zeros, [], zeros, "∇²L is 0")
@@ -152,12 +159,16 @@ def minimum_sharpness(of: Subject) -> Quantity:
 
 
 def top_eigenvalue(of: Subject) -> Quantity:
-    residual = float(of.top.residuals[0])
-    return Quantity(float(of.top.values[0]), f"exact: {of.top.route}", residual=residual)
+    return Quantity(float(of.top.values[0]), _by_top(of), residual=float(of.top.residuals[0]))
+
+
+def _by_top(of: Subject) -> str:
+    route = of.top.route
+    return route if route.startswith("estimate") else f"exact: {route}"
 
 
 def top_eigenvalues(of: Subject) -> Quantity:
-    route = f"exact: {of.top.route}, the sum of {len(of.top.values)}"
+    route = f"{_by_top(of)}, the sum of {len(of.top.values)}"
     return Quantity(float(of.top.values.sum()), route, residual=float(of.top.residuals.max()))
 
 
@@ -374,4 +385,5 @@ def batch_sharpness(of: Subject) -> Quantity:
 def edge(of: Subject) -> Quantity:
     if of.settings.lr is None:
         raise NotDefined("no step size is given: lr=")
-    return Quantity(of.settings.lr * float(of.top.values[0]) / 2, f"exact: {of.top.route}")
+    residual = float(of.top.residuals[0])
+    return Quantity(of.settings.lr * float(of.top.values[0]) / 2, _by_top(of), residual=residual)

@@ -12,11 +12,11 @@ from flattest.curvature.inputs import attempt
 from flattest.curvature.module_batches import Batch, Forward
 from flattest.curvature.module_copies import twin
 from flattest.curvature.module_loaders import batches_of
-from flattest.curvature.modules import module_operator
-from flattest.curvature.result import whole
-from flattest.curvature.sharpness import Maker
-from flattest.flatness.league import League, league
-from flattest.flatness.watch import Row, Watch, evenly
+from flattest.curvature.module_operators import ModuleOperator
+from flattest.curvature.modules import made_operator, module_operator
+from flattest.curvature.operator import Operator
+from flattest.flatness.rungs import Row
+from flattest.flatness.watch import Watch, evenly
 
 
 class ModuleWatch(Watch):
@@ -38,6 +38,8 @@ class ModuleWatch(Watch):
     ) -> None:
         super().__init__(None, data, loss, **settings)
         self._module, self._optimizer, self._forward = module, optimizer, forward
+        self._checked: set[int] = set()
+        self._differentiated: set[int] = set()
         self._start = 0, self._kept(module), self._rate()
         self.spent = self._clock() - self._began
 
@@ -47,6 +49,9 @@ class ModuleWatch(Watch):
 
     def close(self, params: Any = None, *, final: bool = False) -> str:
         self.lr = self._rate()
+        if final:  # What was checked of the code at the start is checked once more.
+            self._checked.clear()
+            self._differentiated.clear()
         return super().close(self._module, final=final)
 
     def _rate(self) -> float | None:
@@ -54,10 +59,24 @@ class ModuleWatch(Watch):
             return self.lr
         return float(self._optimizer.param_groups[0]["lr"])
 
-    def _league(self, params, data, only, settings) -> League:
+    @contextmanager
+    def _measuring(self, params: nn.Module) -> Iterator[None]:
         with evaluating(params), torch.random.fork_rng(devices=[]):
-            make = Maker(lambda d, loss: module_operator(params, d, loss, forward=self._forward))
-            return whole(league(make, None, data, self._loss, only=only, settings=settings))
+            yield
+
+    def _operator(self, params: nn.Module, data: Any) -> ModuleOperator:
+        """What is checked of the module's code is so once for these data, not at every row."""
+        known = id(data) in self._checked
+        made = (made_operator if known else module_operator)(
+            params, data, self._loss, self._forward
+        )
+        made.compared = id(data) in self._differentiated
+        self._checked.add(id(data))
+        return made
+
+    def _was_measured(self, op: Operator, data: Any) -> None:
+        if isinstance(op, ModuleOperator) and op.compared:
+            self._differentiated.add(id(data))
 
     def _kept(self, params: nn.Module) -> nn.Module:
         return attempt("The module cannot be copied", twin, params)
@@ -67,6 +86,9 @@ class ModuleWatch(Watch):
         batches = batches_of(data)
         chosen = batches.picked(np.array(evenly(batches.samples, count)))
         return [_as_given(batch) for batch in chosen]
+
+    def _count(self, data: Any) -> int:
+        return batches_of(data).samples
 
 
 def _as_given(batch: Batch) -> Any:

@@ -12,20 +12,24 @@ _SLIGHT = 0.05
 
 
 def flatter_or_rescaled(
-    trace: tuple[float, float], least: tuple[float | None, float | None], names: tuple[str, str]
+    trace: tuple[float, float],
+    least: tuple[float | None, float | None],
+    names: tuple[str, str],
+    why: str = "",
 ) -> str:
     """What became of Tr ∇²L from the first network to the second, and how much of it is scale.
 
     The trace is the least trace over rescalings times what only scale adds to it, so that a change
-    of the trace is the product of a change of the function's and one of scale's.
+    of the trace is the product of a change of the function's and one of scale's. `why` there is no
+    least trace, where there is none.
     """
     first, second = names
     whole = f"Tr ∇²L is {trace[1]:.4g} {second} and {trace[0]:.4g} {first}"
     before, after = least
     if before is None or after is None:
         return (
-            f"{whole}; there is no least trace over rescalings, so how much of that is only scale "
-            "is not known."
+            f"{whole}; there is no least trace over rescalings{f' ({why})' if why else ''}, so how "
+            "much of that is only scale is not known."
         )
     parts = f"{whole}; least over rescalings {after:.4g} {second}, {before:.4g} {first}"
     if min(before, after, *trace) <= 0:

@@ -9,6 +9,7 @@ import numpy as np
 
 from flattest.errors import FlattestError
 from flattest.experiments.experiment import Computed, Experiment, Variant
+from flattest.flatness.rungs import Row, alike
 from flattest.runs.questions import ask
 from flattest.runs.store import Store
 from flattest.training.run import Run
@@ -36,9 +37,9 @@ class StoreLog:
         self._store, self._task = Store.create(root), Watched(name=name, began=time.time())
         self._began = time.perf_counter()
 
-    def write(self, row: Mapping[str, float]) -> None: ...
+    def write(self, row: Row) -> None: ...
 
-    def close(self, rows: Sequence[Mapping[str, float]], sentence: str) -> None:
+    def close(self, rows: Sequence[Row], sentence: str) -> None:
         name = f"watched/{self._task.name}"
         variant = Variant(self._task, 1)
         figure = "A training that was watched"
@@ -53,10 +54,12 @@ class StoreLog:
             lease.finish(self._run(rows, sentence))
         ask(self._store, "experiment", name, {"full": asked}, "full")
 
-    def _run(self, rows: Sequence[Mapping[str, float]], sentence: str) -> Run:
-        """Series have the names that training gives them: the trace is the sharpness."""
-        names = [name for name in (rows[0] if rows else {}) if all(name in row for row in rows)]
-        series = {name: np.array([row[name] for row in rows]) for name in names}
+    def _run(self, rows: Sequence[Row], sentence: str) -> Run:
+        """Series of the rows that may be compared, with the names that training gives them: the
+        trace is the sharpness, not one that is only estimated. What a row has not is NaN."""
+        rows = alike(rows) or rows
+        names = dict.fromkeys(name for row in rows for name in row)
+        series = {name: np.array([row.get(name, np.nan) for row in rows]) for name in names}
         series |= {"epoch": series["step"]} if "step" in series else {}
         series |= {"sharpness": series["trace"]} if "trace" in series else {}
         step = int(rows[-1]["step"]) if rows else 0
