@@ -160,18 +160,6 @@ def places(θ, s):
     θ["w"] = θ["w"] * s[:6, None] / s[6:]
 
 
-def unfolded(m, x):
-    """What is put around them are zeros, as for any padding."""
-    patches = F.unfold(m.a(x).relu().reshape(-1, 3, 1, 2), (1, 3), padding=(0, 1))
-    return m.b(F.linear(patches.transpose(1, 2), m.w, m.g).relu().flatten(1))
-
-
-def patches(θ, s):
-    into(θ, "a", s[:3].repeat_interleave(2))
-    θ["w"] = θ["w"] * s[3:, None] / s[:3].repeat_interleave(3)
-    θ["g"], θ["b.weight"] = θ["g"] * s[3:], θ["b.weight"] / s[3:].repeat(2)
-
-
 def masked_rows(m, x):
     """Rows that meet one weight, with zeros that scale with anything."""
     h = m.a(x).relu().reshape(-1, 2, 3) * torch.tensor([1.0, 1, 0], dtype=x.dtype)
@@ -253,12 +241,6 @@ FOLLOWED = {
         {"e": lambda: nn.Embedding(3, 2), "w": lambda: weights(6, 6)},
         places,
         12,
-    ),
-    "unfolded": (
-        unfolded,
-        {"w": lambda: weights(2, 9), "g": lambda: weights(2), "b": lambda: nn.Linear(4, 1)},
-        patches,
-        5,
     ),
     "masked rows": (
         masked_rows,
