@@ -523,8 +523,10 @@ def _gathered(walk: _Walk, equation, shape, table, index):
         raise NotFollowed("its operation gather is not known")
     if not index.varies:  # The same rows for all samples: entries that are moved.
         entries = walk.hidden(table)
-        found = equation.primitive.bind(jnp.asarray(entries.units), index.value, **equation.params)
-        return Hidden(np.asarray(found), entries.depends)
+        # As numbers that may be NaN, which a look-up beyond a table gives.
+        numbers = jnp.asarray(entries.units, float)
+        found = equation.primitive.bind(numbers, index.value, **equation.params)
+        return Hidden(np.nan_to_num(np.asarray(found)).astype(int), entries.depends)
     target = walk.units.new(*table.index.shape[1:])
     walk.use(table, target, FIXED)
     placed = [1] * len(shape)
