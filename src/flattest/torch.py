@@ -4,16 +4,17 @@ The measures are those of `flattest`, settings and defaults included, with a mod
 a function and its parameters.
 
 L is the mean over all samples of `loss`: a name ("mse" sums squares over outputs, "half_mse",
-"logistic", "cross_entropy"), one of PyTorch's losses, with class weights, ignored labels or
-reduction="sum" if it has them, or any function of outputs and targets that is the mean over a
-batch. `data` are a pair of tensors or arrays, a Dataset, or a loader, whose batches may be of
-unequal size: pairs, several inputs and targets, or dicts with targets under "labels". The module is
-called with the inputs (those of a dict by name) and returns a tensor, or an object with `logits`;
-`forward(module, x)` says otherwise. Everything is computed in float64 on a copy, with
-dtype="float32" in float32 with sums in float64: about twice as fast, for what needs first
-derivatives only (the trace of a piecewise linear network), and good to six digits or so;
-`rescaled` in a Measurement is a copy too, the module's flattest equivalent, and eigenvectors go by
-the module's names of parameters. A trace that cannot be exact is estimated as a whole.
+"cross_entropy", "logistic" with wen2023's label smoothing of 0.2, `Logistic(0)` having none), one
+of PyTorch's losses, with class weights, ignored labels or reduction="sum" if it has them, or any
+function of outputs and targets that is the mean over a batch. `data` are a pair of tensors or
+arrays, a Dataset, or a loader, whose batches may be of unequal size: pairs, several inputs and
+targets, or dicts with targets under "labels". The module is called with the inputs (those of a dict
+by name) and returns a tensor, or an object with `logits`; `forward(module, x)` says otherwise.
+Everything is computed in float64 on a copy, with dtype="float32" in float32 with sums in float64:
+about twice as fast, for what needs first derivatives only (the trace of a piecewise linear
+network), and good to six digits or so; `rescaled` in a Measurement is a copy too, the module's
+flattest equivalent, and eigenvectors go by the module's names of parameters. A trace that cannot be
+exact is estimated as a whole.
 """
 
 import functools

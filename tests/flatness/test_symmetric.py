@@ -535,6 +535,8 @@ def test_what_the_first_sample_does_not_show_is_seen_in_the_outputs_and_held():
     found = ft.torch.least_gauss_newton(module, (x, y), loss)
     assert sizes(found)[2] == sizes(without)[2] - 2
     assert any("change the outputs" in note for note in found.notes)
+    assert any("another branch" in note and "these data" in note for note in found.notes)
+    assert not any("another branch" in note for note in without.notes)
 
 
 @pytest.mark.slow

@@ -105,6 +105,73 @@ def taps(θ, s):
     θ["k"] = θ["k"] / s
 
 
+def aside(m, x):
+    """What is computed beside the outputs, for a log or a second head, ties nothing."""
+    h = m.a(x).relu()
+    h.tanh(), h.amax(1), h > 0.3
+    return m.b(h)
+
+
+def one_by_two(m, x):
+    """Of the units that go into a bounded function half go on."""
+    h = m.a(x)
+    bounded = F.hardtanh(h)
+    return m.b(torch.cat([bounded[:, :2], bounded[:, torch.tensor([2])], h.relu()[:, 3:]], 1))
+
+
+def masks(m, x):
+    h, mask = m.a(x).relu(), torch.tensor([1.0, 1, 1, 0, 0, 0], dtype=x.dtype)
+    return m.t * (h * mask).sum(1, keepdim=True) + m.b(h)
+
+
+def of_masks(θ, s):
+    s = torch.cat([s[:1].repeat(3), s[1:]])
+    units(θ, s)
+    θ["t"] = θ["t"] / s[0]
+
+
+def lower(m, x):
+    return m.b((x @ m.w.tril().T).relu())
+
+
+def rows(θ, s):
+    θ["w"], θ["b.weight"] = θ["w"] * s[:, None], θ["b.weight"] / s
+
+
+def no_diagonal(m, x):
+    """Weights that are filled with zeros, each of which is one by itself."""
+    w = m.w.masked_fill(torch.eye(6, 4) > 0, 0.0)
+    return m.b((x @ w.T).relu())
+
+
+def half_free(θ, s):
+    units(θ, torch.cat([torch.ones(3), s]))
+
+
+def queries(m, x):
+    """Words of the places, the same for all samples, have a unit for each place."""
+    words = m.e(torch.arange(3)).relu().reshape(1, -1)
+    return m.b((m.a(x) + words @ m.w.T).relu())
+
+
+def places(θ, s):
+    units(θ, s[:6])
+    θ["e.weight"] = θ["e.weight"] * s[6:].reshape(3, 2)
+    θ["w"] = θ["w"] * s[:6, None] / s[6:]
+
+
+def masked_rows(m, x):
+    """Rows that meet one weight, with zeros that scale with anything."""
+    h = m.a(x).relu().reshape(-1, 2, 3) * torch.tensor([1.0, 1, 0], dtype=x.dtype)
+    return m.b(F.linear(h, m.w, m.g).relu().flatten(1))
+
+
+def of_rows(θ, s):
+    into(θ, "a", torch.cat([s[:2], torch.ones(1)]).repeat(2))
+    θ["w"] = θ["w"] * s[2:, None] / torch.cat([s[:2], torch.ones(1)])
+    θ["g"], θ["b.weight"] = θ["g"] * s[2:], θ["b.weight"] / s[2:].repeat(2)
+
+
 def beside(m, x):
     h = m.a(x).relu()
     moved = torch.zeros_like(h)
@@ -138,6 +205,14 @@ def scalar(value):
 
 
 OTHER = {"c": lambda: nn.Linear(4, 6)}
+
+
+def weights(*shape):
+    return nn.Parameter(torch.randn(shape))
+
+
+NO_UNITS = {"a": nn.Identity, "b": lambda: nn.Linear(4, 1)}
+SIX = lambda: nn.Linear(6, 1)  # noqa: E731
 FOLLOWED = {
     "units": (lambda m, x: m.b(m.a(x).relu()), {}, units, 6),
     "a step times its value": (lambda m, x: m.b((h := m.a(x)) * (h > 0)), {}, units, 6),
@@ -155,6 +230,23 @@ FOLLOWED = {
         {"g": lambda: nn.Parameter(torch.randn(6))},
         factors,
         12,
+    ),
+    "others beside the outputs": (aside, {}, units, 6),
+    "half of what is bounded": (one_by_two, {}, half_free, 3),
+    "a constant mask": (masks, {"t": lambda: weights()}, of_masks, 4),
+    "half a matrix": (lower, NO_UNITS | {"w": lambda: weights(4, 4)}, rows, 4),
+    "no diagonal": (no_diagonal, {**NO_UNITS, "w": lambda: weights(6, 4), "b": SIX}, rows, 6),
+    "words of places": (
+        queries,
+        {"e": lambda: nn.Embedding(3, 2), "w": lambda: weights(6, 6)},
+        places,
+        12,
+    ),
+    "masked rows": (
+        masked_rows,
+        {"w": lambda: weights(2, 3), "g": lambda: weights(2), "b": lambda: nn.Linear(4, 1)},
+        of_rows,
+        4,
     ),
     "moved beside zeros": (beside, {"b": lambda: nn.Linear(3, 1)}, pairs_of, 3),
     "some set to 0, then summed": (some_out, {"b": lambda: nn.Linear(2, 1)}, thirds, 2),
@@ -310,6 +402,69 @@ def test_a_gate_between_0_and_1_leaves_what_it_lets_through_its_scale():
     assert elsewhere.trace != pytest.approx(found.trace, rel=1e-3)
     assert elsewhere.least == pytest.approx(found.least, rel=1e-8)
     assert found.least < found.trace
+
+
+def beside_the_outputs(p, h):
+    import jax.numpy as jnp
+
+    jnp.tanh(h), h.mean()
+    return h @ p["a"]
+
+
+def partly_bounded(p, h):
+    import jax.numpy as jnp
+
+    return jnp.concatenate([jnp.tanh(h)[:, :2], h[:, 2:]], 1) @ p["a"]
+
+
+def masked(p, h):
+    return (h * np.array([1.0, 1, 1, 0, 0])).sum(1) * p["t"] + h @ p["a"]
+
+
+def whole(p, h):
+    """Rescaled, units would stay below 1 on these data, and not on others."""
+    import jax.numpy as jnp
+
+    return jnp.where(h.astype(int) == 0, h, 0.5 * h) @ p["a"]
+
+
+def of_places(p, h):
+    import jax.numpy as jnp
+
+    words = jnp.abs(jnp.take(p["e"], jnp.arange(2), axis=0)).reshape(-1)
+    return h @ p["a"] + words @ p["f"]
+
+
+# The scales of five units: 0 for what is held, the same number for what scales together.
+IN_JAX = {
+    "beside the outputs": (beside_the_outputs, {}, [1, 2, 3, 4, 5]),
+    "partly bounded": (partly_bounded, {}, [0, 0, 1, 2, 3]),
+    "masked": (masked, {"t": ()}, [1, 1, 1, 2, 3]),
+    "whole numbers": (whole, {}, [0, 0, 0, 0, 0]),
+    "words of places": (of_places, {"e": (2, 2), "f": (4,)}, [1, 2, 3, 4, 5]),
+}
+
+
+@pytest.mark.parametrize("name", IN_JAX)
+def test_functions_of_jax_have_the_rescalings_of_what_is_used(name):
+    import jax
+
+    from flattest.rescaling.jaxpr import structure_of
+
+    network, more, expected = IN_JAX[name]
+    rng = np.random.default_rng(0)
+    shapes = {"W": (4, 5), "b": (5,), "a": (5,)} | more
+    params = {name: rng.normal(size=shape) for name, shape in shapes.items()}
+    x = rng.normal(size=(1, 4))
+    f = lambda p, x: network(p, jax.nn.relu(x @ p["W"] + p["b"]))  # noqa: E731
+    units = structure_of(jax.make_jaxpr(f)(params, x), params, x).units
+    component = units.components()
+    found = component[units.ends["W"].target][0]
+    _, first, same = np.unique(found, return_index=True, return_inverse=True)
+    assert np.array_equal(found == 0, np.array(expected) == 0)
+    assert np.array_equal(first[same], [expected.index(e) for e in expected])
+    if name == "words of places":
+        assert len(np.unique(component[units.ends["e"].target])) == 4
 
 
 @pytest.mark.parametrize("name", ["gate", "factor"])

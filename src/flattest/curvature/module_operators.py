@@ -30,7 +30,7 @@ from flattest.curvature.result import Interrupted, OfSome
 from flattest.errors import FlattestError
 from flattest.rescaling.module_walk import Leaving, Seen
 from flattest.rescaling.modules import structure_of
-from flattest.rescaling.units import Structure
+from flattest.rescaling.units import ANOTHER_BRANCH, Structure
 
 R = TypeVar("R")
 # Backward passes whose results are held together, where there are as many.
@@ -95,8 +95,8 @@ class ModuleOperator(Operator):
             reason = "a sample's outputs depend on the rest of its batch"
         elif found.exact and not self._has_factor():
             reason = f"the loss has more than {MOST_OUTPUTS} outputs and no closed form"
-        elif seen is not None and not all(s == seen for s in self._seen(found.entries)):
-            reason = "it takes another branch for other samples"
+        elif seen is not None and not self._always_sees(seen, found.entries):
+            reason = ANOTHER_BRANCH
             found = replace(found, units=reason)
         return (replace(found, exact=False, reason=reason) if reason else found), layers, entering
 
@@ -134,6 +134,13 @@ class ModuleOperator(Operator):
 
     def _has_factor(self) -> bool:
         return self._outputs <= MOST_OUTPUTS or self.loss.closed(self._first_outputs)
+
+    def always_sees(self, seen: list[Any]) -> bool:
+        """Whether the module's code looks at the same values, these, on all the data."""
+        return self._always_sees(seen, self.structure.entries)
+
+    def _always_sees(self, seen: list[Any], entries: int) -> bool:
+        return all(values == seen for values in self._seen(entries))
 
     @torch.no_grad()
     def _seen(self, entries: int) -> Iterator[list[Any]]:

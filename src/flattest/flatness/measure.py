@@ -36,7 +36,8 @@ def measure(
     a batch of inputs, with one or more outputs per sample. `data` are a Dataset, a pair of arrays
     or batches of such pairs. L is the mean over samples of `loss`: a name ("mse", "half_mse",
     "logistic", each summed over outputs, "cross_entropy" with integer labels), or a JAX function of
-    one sample's outputs and target.
+    one sample's outputs and target. "logistic" has wen2023's label smoothing of 0.2, which moves
+    λ_max and the mean loss and not a piecewise linear network's trace; `Logistic(0)` has none.
 
     The trace is exact for piecewise linear networks and for those of at most 4096 parameters, and
     for every MLP; beyond, it is estimated until its standard error is ≤ rtol · |trace| or

@@ -25,6 +25,7 @@ from flattest.problem.randomness import generator
 from flattest.rescaling.alternation import Place, Point, Term, alternated
 from flattest.rescaling.module_symmetries import bases_of
 from flattest.rescaling.symmetries import Bases, Side, sides
+from flattest.rescaling.units import ANOTHER_BRANCH
 
 # A change of basis may move outputs by what changing every weight by this part of itself would.
 _ALIKE = 1e-9
@@ -100,11 +101,13 @@ def flattest_bases(op: ModuleOperator) -> LeastGaussNewton | str:
         return "a sample's outputs depend on the rest of its batch"
     with exactly():
         one = op._on_device(op.batches.first.rows(0, 1))
-        proposed, lost = bases_of(op.parameters, one.x, op.run)
+        proposed, lost, seen = bases_of(op.parameters, one.x, op.run)
     if isinstance(proposed, str):
         return proposed
     smaller, notes = _small(op, proposed)
     found, remarks = _agreed(op, smaller)
+    if seen is not None and not op.always_sees(seen):
+        notes.append(f"{ANOTHER_BRANCH}: that outputs are kept is known for these data alone")
     notes += remarks + ([f"not all symmetries are found: {lost}"] if lost else [])
     layout = Layout(found, _shapes(op))
     terms, shares = _terms(op, layout)

@@ -14,6 +14,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
+from jax.interpreters.partial_eval import dce_jaxpr
 
 from flattest.rescaling.units import (
     BRANCH,
@@ -62,13 +63,14 @@ class Hidden:
 
 def structure_of(jaxpr: core.ClosedJaxpr, leaves: dict[str, Any], x) -> Structure:
     """Walks the jaxpr of a function of `leaves` and x, a batch of one."""
-    walk = _Walk(leaves)
+    walk, jaxpr = _Walk(leaves), _alive(jaxpr)
     # A dict's leaves come in the order of its sorted keys.
     names = sorted(leaves)
     weights = [Weight(n, np.arange(np.size(leaves[n])).reshape(np.shape(leaves[n]))) for n in names]
     try:
         (output,) = walk.run(jaxpr.jaxpr, jaxpr.consts, [*weights, Known(x, varies=True)])
         walk.units.pin(walk.hidden(output).units)
+        walk.settle(output)
     except NotFollowed as stop:
         return Structure(str(stop), exact=False, reason=walk.reason or str(stop))
     if unset := [name for name in names if name not in walk.targets]:
@@ -78,6 +80,12 @@ def structure_of(jaxpr: core.ClosedJaxpr, leaves: dict[str, Any], x) -> Structur
         walk.units.ends[name] = Ends(*(end.reshape(np.shape(leaves[name])) for end in ends))
     units = walk.units.lost() or walk.units
     return Structure(units, exact=not walk.reason, reason=walk.reason)
+
+
+def _alive(jaxpr: core.ClosedJaxpr) -> core.ClosedJaxpr:
+    """Without what the outputs do not depend on, which would tie units in vain."""
+    kept, _ = dce_jaxpr(jaxpr.jaxpr, [True] * len(jaxpr.jaxpr.outvars), instantiate=True)
+    return core.ClosedJaxpr(kept, jaxpr.consts)
 
 
 def unused(jaxpr: core.ClosedJaxpr, leaves: dict[str, Any]) -> list[str]:
@@ -96,6 +104,7 @@ class _Walk:
     targets: dict[str, np.ndarray] = field(default_factory=dict)
     sources: dict[str, np.ndarray] = field(default_factory=dict)
     used: dict[str, np.ndarray] = field(default_factory=dict)
+    steps: list["_Step"] = field(default_factory=list)
 
     def run(self, jaxpr, constants, inputs) -> list:
         values = dict(zip(jaxpr.constvars, map(Known, constants), strict=True))
@@ -119,10 +128,28 @@ class _Walk:
             return _evaluated(equation, inputs)
         shapes = [variable.aval.shape for variable in equation.outvars]
         if all(isinstance(v, Known | Steps) for v in inputs):
-            return [Steps(shape) for shape in shapes]
+            masks = [Steps(shape) for shape in shapes]
+            made = self.units.made
+            self.steps += [_Step(equation, inputs, mask, made, made) for mask in masks]
+            return masks
         if (rule := RULES.get(name)) is None or len(shapes) != 1:
             raise NotFollowed(f"its operation {name} is not known")
-        return [rule(self, equation, shapes[0], *inputs)]
+        start = self.units.made
+        found = rule(self, equation, shapes[0], *inputs)
+        self.steps.append(_Step(equation, inputs, found, start, self.units.made))
+        return [found]
+
+    def settle(self, output) -> None:
+        """Ties that only entries need which nothing uses (a part that is cut off) are none; from
+        the last step to the first."""
+        use = {id(output): np.full(_shape_of(output), True)}
+        for step in reversed(self.steps):
+            used = use.get(id(step.found), np.full(_shape_of(step.found), False))
+            self.units.keep(step.start, step.stop, used)
+            given = [v for v in step.inputs if not isinstance(v, Known) and v is not step.found]
+            for value, part in zip(given, _used_inputs(step, given, used), strict=True):
+                before = use.setdefault(id(value), np.full(_shape_of(value), False))
+                before |= part
 
     def use(self, weight: Weight, targets, sources) -> None:
         """Notes the units that each entry of a weight stands between."""
@@ -156,15 +183,23 @@ class _Walk:
         units = np.full(np.shape(value.value), FIXED)
         if not value.varies:
             zero = _scales(value.value)
-            units[zero] = self.units.new(int(zero.sum()))
+            units[zero] = self.units.zeros(int(zero.sum()))
         return Hidden(units, frozenset())
+
+    def times(self, units: np.ndarray, factor) -> np.ndarray:
+        """Units of values times a factor; where that is 0, whatever the sample, 0 is left."""
+        zero = np.broadcast_to(np.asarray(factor) == 0, units.shape)
+        if zero.any():
+            units = units.copy()
+            units[zero] = self.units.zeros(int(zero.sum()))
+        return units
 
     def together(self, shape, values, losing: str = "") -> Hidden:
         """Entries that are added or compared scale together; constants but 0 fix them."""
         parts = [self.hidden(v) for v in values if isinstance(v, Hidden | Weight)]
         units = np.broadcast_to(parts[0].units, shape)
         for part in parts[1:]:
-            self.units.tie(units, part.units)
+            self.units.tie(units, part.units, by_entry=True)
         for constant in (v for v in values if isinstance(v, Known | Steps)):
             self.fix(units, constant, losing)
         return Hidden(units, frozenset().union(*(part.depends for part in parts)))
@@ -183,7 +218,7 @@ class _Walk:
     def pinned(self, *values: Hidden) -> Hidden:
         """Units that go into something that is not homogeneous."""
         for value in values:
-            self.units.pin(value.units)
+            self.units.pin(value.units, by_entry=True)
         return Hidden(
             np.full(np.broadcast_shapes(*(v.units.shape for v in values)), FIXED),
             frozenset().union(*(v.depends for v in values)),
@@ -204,6 +239,37 @@ class _Walk:
         )
         self.units.tie(units, units[:1], ROWS)
         return units[0]
+
+
+@dataclass(frozen=True)
+class _Step:
+    """An equation, what went in and what it gave, and the ties it made, from `start` to `stop`."""
+
+    equation: Any
+    inputs: list
+    found: Steps | Weight | Hidden
+    start: int
+    stop: int
+
+
+def _shape_of(value: Any) -> tuple[int, ...]:
+    if isinstance(value, Steps):
+        return tuple(value.shape)
+    return np.shape(value.index if isinstance(value, Weight) else value.units)
+
+
+def _used_inputs(step: _Step, given: list, used: np.ndarray) -> list[Any]:
+    """Which entries of what is `given` to a step are used where of its result some are `used`:
+    exactly where it works entry by entry or moves entries; else all."""
+    name = step.equation.primitive.name
+    if not used.any() or name not in (*_BY_ENTRY, *_SHAPES.split()):
+        return [used.any()] * len(given)
+    if name in _BY_ENTRY:
+        return [used if _shape_of(v) == used.shape else True for v in given]
+    (value,) = given
+    size = int(np.prod(_shape_of(value)))
+    moved = _applied(step.equation, np.arange(size).reshape(_shape_of(value)))
+    return [np.isin(np.arange(size), moved[used]).reshape(_shape_of(value))]
 
 
 def _evaluated(equation, inputs: list[Known]) -> list[Known]:
@@ -244,7 +310,10 @@ def _absolute(walk: _Walk, equation, shape, value):
 
 
 def _convert(walk: _Walk, equation, shape, value):
-    if not jnp.issubdtype(equation.params["new_dtype"], jnp.floating):
+    kind = equation.params["new_dtype"]
+    if not jnp.issubdtype(kind, jnp.floating):
+        if kind != jnp.bool_:  # Whole numbers depend on the scale, whether it is 0 does not.
+            walk.units.pin(walk.hidden(value).units)
         return Steps(shape)
     return value
 
@@ -282,7 +351,10 @@ def _product(walk: _Walk, equation, shape, one, other):
         constant = one if _is_constant(one) else other
         if isinstance(value, Weight) and isinstance(constant, Steps):
             value = walk.hidden(value)
-        return _spread(value, shape)
+        found = _spread(value, shape)
+        if isinstance(found, Hidden) and isinstance(constant, Known) and not constant.varies:
+            return Hidden(walk.times(found.units, constant.value), found.depends)
+        return found
     if isinstance(one, Weight) and isinstance(other, Weight):
         raise NotFollowed("it multiplies two of its parameters")
     if isinstance(other, Hidden) and isinstance(one, Hidden):
@@ -306,6 +378,7 @@ def _of_two_values(walk: _Walk, one: Hidden, other: Hidden) -> Hidden:
     shape = np.broadcast_shapes(one.units.shape, other.units.shape)
     for held, free in ((one, other), (other, one)):
         if walk.units.held(held.units):
+            walk.units.pin(held.units, EXCHANGED)
             return Hidden(np.broadcast_to(free.units, shape), depends)
     for value in (one, other):
         walk.units.pin(value.units, EXCHANGED)
@@ -448,6 +521,12 @@ def _gathered(walk: _Walk, equation, shape, table, index):
     whole = isinstance(table, Weight) and tuple(sizes[1:]) == table.index.shape[1:]
     if not rows or not whole or not isinstance(index, Known):
         raise NotFollowed("its operation gather is not known")
+    if not index.varies:  # The same rows for all samples: entries that are moved.
+        entries = walk.hidden(table)
+        # As numbers that may be NaN, which a look-up beyond a table gives.
+        numbers = jnp.asarray(entries.units, float)
+        found = equation.primitive.bind(numbers, index.value, **equation.params)
+        return Hidden(np.nan_to_num(np.asarray(found)).astype(int), entries.depends)
     target = walk.units.new(*table.index.shape[1:])
     walk.use(table, target, FIXED)
     placed = [1] * len(shape)
@@ -460,6 +539,10 @@ _SHAPES = "reshape transpose broadcast_in_dim squeeze expand_dims slice rev copy
 _SMOOTH = (
     "tanh logistic exp exp2 expm1 log log1p sin cos tan erf erfc sqrt rsqrt cbrt square "
     "integer_pow pow sinh cosh atan asinh"
+)
+_BY_ENTRY = frozenset(
+    f"{_SMOOTH} neg abs sign add sub add_any max min gt ge lt le eq ne select_n mul div "
+    "convert_element_type".split()
 )
 RULES: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(_SHAPES.split(), _shape),

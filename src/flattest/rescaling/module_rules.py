@@ -52,8 +52,8 @@ def _repeats(t: torch.Tensor) -> bool:
 
 
 def _copied_into(walk: Walk, func, out, target, source, *args):
-    found = walk.placed(source)
-    return Hidden(np.broadcast_to(found.units, tuple(target.shape)), found.depends)
+    found = walk.placed(source.expand(target.shape))
+    return Hidden(found.units, found.depends)
 
 
 def _pinned(walk: Walk, func, out, x, *args, **kwargs):
@@ -159,9 +159,9 @@ def _where(walk: Walk, func, out, which, *values):
     if walk.kind(which) != Kind.CONSTANT:
         losing = BRANCH if walk.kind(which) == Kind.VARIES else ""
         return walk.together(out.shape, values, losing)
-    parts = [walk.placed(torch.as_tensor(v)) for v in values]
+    # Each 0 is one by itself.
+    parts = [walk.placed(torch.as_tensor(v).expand(out.shape)) for v in values]
     units = np.where(which.numpy(), *(part.units for part in parts))
-    units = np.broadcast_to(units, tuple(out.shape))
     return Hidden(units, parts[0].depends | parts[1].depends)
 
 
@@ -175,7 +175,8 @@ def _product(walk: Walk, func, out, one, other):
         if walk.kind(value) == Kind.WEIGHT and not _varies(walk, factor):
             return _copied(walk, func, out, value)
         found = walk.hidden(value)
-        return Hidden(np.broadcast_to(found.units, tuple(out.shape)), found.depends)
+        units = np.broadcast_to(found.units, tuple(out.shape))
+        return Hidden(walk.times(units, factor), found.depends)
     weights = [t for t in (other, one) if walk.kind(t) == Kind.WEIGHT]
     if not weights:
         return _of_two_values(walk, walk.hidden(one), walk.hidden(other))
@@ -195,6 +196,7 @@ def _of_two_values(walk: Walk, one: Hidden, other: Hidden) -> Hidden:
     shape = np.broadcast_shapes(one.units.shape, other.units.shape)
     for held, free in ((one, other), (other, one)):
         if walk.units.held(held.units):
+            walk.units.pin(held.units, EXCHANGED)
             return Hidden(np.broadcast_to(free.units, shape), depends)
     _exchanged(walk, one, other)
     return Hidden(np.full(shape, FIXED), depends)
@@ -292,10 +294,12 @@ def _moved(walk: Walk, func, out, *args, **kwargs):
 
     def numbers(a):
         found = placed.get(id(a)) if isinstance(a, torch.Tensor) else None
-        return a if found is None else torch.tensor(found.units, dtype=torch.float64)
+        return a if found is None else torch.tensor(found.units + 1, dtype=torch.float64)
 
-    found = func(*tree_map(numbers, args), **tree_map(numbers, kwargs))
-    return Hidden(found.long().numpy(), depends)
+    units = func(*tree_map(numbers, args), **tree_map(numbers, kwargs)).long().numpy() - 1
+    around = units == -1  # Zeros that it puts beside them scale with anything.
+    units[around] = walk.units.zeros(int(around.sum()))
+    return Hidden(units, depends)
 
 
 def _padded(walk: Walk, func, out, x, pad, value=0):
@@ -303,7 +307,7 @@ def _padded(walk: Walk, func, out, x, pad, value=0):
     numbers = torch.tensor(found.units, dtype=torch.float64)
     units = func(numbers, pad, -1.0).long().numpy()
     around = units == -1
-    units[around] = FIXED if value else walk.units.new(int(around.sum()))
+    units[around] = FIXED if value else walk.units.zeros(int(around.sum()))
     return Hidden(units, found.depends)
 
 
@@ -311,6 +315,9 @@ def _embedded(walk: Walk, func, out, weight, index, *args, **kwargs):
     """One row of the weight for each index: columns are units."""
     if walk.kind(weight) != Kind.WEIGHT or walk.depends(index):
         raise NotFollowed("it looks values up in a table that is not a parameter")
+    if walk.kind(index) == Kind.CONSTANT and index.shape + weight.shape[1:] == out.shape:
+        table = walk.hidden(weight)  # The same rows for all samples: entries that are moved.
+        return Hidden(table.units[index.numpy()], table.depends)
     target = walk.units.new(weight.shape[1])
     walk.weigh(weight, target, FIXED)
     return Hidden(np.broadcast_to(target, tuple(out.shape)), frozenset({walk.slot(weight).name}))
@@ -350,7 +357,7 @@ def _affine(walk: Walk, out, bias, one, other):
         walk.fix(found.units, bias)
         return found
     other_part = walk.hidden(bias)
-    walk.units.tie(found.units, other_part.units)
+    walk.units.tie(found.units, other_part.units, by_entry=True)
     return Hidden(found.units, found.depends | other_part.depends)
 
 
@@ -378,6 +385,7 @@ def _contracted(walk: Walk, one: torch.Tensor, other: torch.Tensor, losing: str)
         if not walk.units.held(factor.units):
             _exchanged(walk, found, factor)
             return Hidden(np.full(shape, FIXED), depends)
+        walk.units.pin(factor.units, EXCHANGED)
         found = Hidden(found.units, depends)
     elif bool((by == 0).any()):
         losing = SPARSE

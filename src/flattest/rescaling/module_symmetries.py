@@ -26,30 +26,32 @@ from flattest.rescaling.module_walk import (
     Memory,
     Rule,
     Walk,
-    layout,
     name_of,
     tensors_in,
+    without_repeats,
 )
 from flattest.rescaling.symmetries import Bases, bases
-from flattest.rescaling.units import FIXED, Ends, NotFollowed
+from flattest.rescaling.units import EXCHANGED, FIXED, Ends, NotFollowed
 
 
 def bases_of(
     parameters: Mapping[str, torch.Tensor], x: Any, run: Callable[[Any], torch.Tensor]
-) -> tuple[Bases | str, str]:
+) -> tuple[Bases | str, str, list[Any] | None]:
     """The bases that run(x), x being one sample (a batch of one), leaves open, or the reason why
-    they cannot be seen; and which rescalings may be missing, if any."""
+    they cannot be seen; which rescalings may be missing, if any; and what the run looked at where
+    that may be another for other samples (`structure_of`)."""
     walk = SymmetryWalk(parameters, x)
     try:
         with torch.enable_grad(), Leaving(walk), walk:
             output = run(x)
     except Exception as error:  # Whatever a user's forward raises for a batch of one.
-        return f"it fails on a batch of one ({first_line(error)})", ""
+        return f"it fails on a batch of one ({first_line(error)})", "", None
     walk.output(output)
     if walk.stopped:
-        return walk.stopped, ""
+        return walk.stopped, "", None
     units = walk.finished()
-    return bases(units, walk.duals, walk.lists), units.lost()
+    seen = walk.seen if walk.branches else None
+    return bases(units, walk.duals, walk.lists), units.lost(), seen
 
 
 class SymmetryWalk(Walk):
@@ -71,6 +73,17 @@ class SymmetryWalk(Walk):
             for t in tensors_in((result, args, kwargs)):
                 if self.kind(t) == Kind.HIDDEN:
                     self.one_by_one(self.hidden(t).units)
+
+    def made(self) -> tuple[int, ...]:
+        return self.units.made, len(self.lists)
+
+    def keep(self, step, used: np.ndarray) -> None:
+        """What nothing uses takes no units one by one."""
+        super().keep(step, used)
+        if not used.any():
+            start, stop = step.made[1]
+            nothing = np.zeros(0, int)
+            self.lists[start:stop] = [(nothing, nothing)] * (stop - start)
 
     def hold(self, result, args, kwargs) -> None:
         """What is not known: nothing that goes in can be changed."""
@@ -133,13 +146,16 @@ class SymmetryWalk(Walk):
         self.lists.append((units, units))
 
     def taken_with(self, units: np.ndarray, factor) -> None:
-        """A factor that is not the same for all units of a vector takes them one by one."""
+        """Units of a vector have the same factor: a constant one by its value, others by place."""
         if not isinstance(factor, torch.Tensor) or factor.numel() == 1:
             return
-        spread = layout(factor.detach().expand(units.shape))
-        moved = [a for a, (n, stride) in enumerate(spread) if n > 1 and stride]
-        if any((units != units.take([0], axis)).any() for axis in moved):
-            self.one_by_one(units)
+        spread = factor.detach().expand(units.shape)
+        if self.kind(factor) == Kind.CONSTANT:
+            _, labels = np.unique(spread.cpu().numpy(), return_inverse=True)
+        else:
+            own = without_repeats(spread)
+            labels = np.broadcast_to(np.arange(own.numel()).reshape(own.shape), units.shape)
+        self.lists.append((units, labels.reshape(units.shape)))
 
 
 def _multiplied(walk: SymmetryWalk, func, out, one, other, **kwargs):
@@ -163,7 +179,7 @@ def _of_two_values(walk: SymmetryWalk, func, out, one, other):
     kept, factor = (first, other), second
     if not name_of(func).startswith("div") and walk.units.held(first.units):
         kept, factor = (second, one), first
-    walk.units.pin(factor.units)
+    walk.units.pin(factor.units, EXCHANGED)
     units = np.broadcast_to(kept[0].units, tuple(out.shape))
     walk.taken_with(units, kept[1])
     return Hidden(units, first.depends | second.depends)
@@ -204,13 +220,18 @@ def _matrix_product(walk: SymmetryWalk, func, out, one, other):
     shape = first.shape[0], first.shape[1], second.shape[2]
     _by_matrix(walk, one, other)
     if walk.units.held(first):
+        walk.units.pin(first, EXCHANGED)
         units = np.broadcast_to(walk.tied(second, (1,)), shape)
     elif walk.units.held(second):
+        walk.units.pin(second, EXCHANGED)
         units = np.broadcast_to(walk.tied(first, (2,)), shape)
     else:
         left, right = walk.tied(first, (1,)), walk.tied(second, (2,))
         walk.duals.append((left[:, 0, :], right[:, :, 0]))
-        units = np.full(shape, FIXED)
+        # The scale that both have together is held, which nothing but what follows may ask for.
+        scale = walk.units.new(shape[0], 1, 1)
+        walk.units.pin(scale, EXCHANGED)
+        units = np.broadcast_to(scale, shape)
     return Hidden(units.reshape(tuple(out.shape)), depends)
 
 

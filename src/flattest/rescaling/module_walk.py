@@ -65,6 +65,16 @@ class _DenseEnds:
     used: torch.Tensor
 
 
+class Step(NamedTuple):
+    """An operation, what it gave, and the ties and lists it made (from, to)."""
+
+    func: Any
+    args: tuple
+    kwargs: dict
+    results: list[torch.Tensor]
+    made: tuple[tuple[int, int], ...]
+
+
 class Seen(TorchDispatchMode):
     """Records the values that Python code looks at: where a run branches, it does by these."""
 
@@ -106,6 +116,9 @@ class Walk(Seen):
         self.parameters, self.rules, self.units = parameters, rules, Units()
         self.reason, self.stopped, self.entries = "", "", 1
         self.notes: list[str] = []
+        # What was computed, in order, and what is known to be used of it.
+        self.steps: list[Step] = []
+        self.taken: list[torch.Tensor] = []
         # Whether Python code looked at a value that may be another for another sample.
         self.branches = False
         self.whole: dict[str, Ends] = {}
@@ -133,9 +146,13 @@ class Walk(Seen):
             if kind >= Kind.HIDDEN and not (hidden and torch.is_grad_enabled()):
                 raise NotFollowed("it hides a dependence on its weights from autograd")
             if not isinstance(result, torch.Tensor) and name_of(func) in _LOOKS:
+                self.taken += known
                 self.look(kind)
             else:
+                before = self.made()
                 self.follow(func, kind, result, args, kwargs)
+                made = tuple(zip(before, self.made(), strict=True))
+                self.steps.append(Step(func, args, kwargs, tensors_in(result), made))
         except NotFollowed as stop:
             # Not raised: a user's code might catch it, and the values are still to be counted.
             self.stopped = str(stop)
@@ -146,10 +163,19 @@ class Walk(Seen):
         super().left(t)
         if self.stopped or (kind := self.kind(t)) == Kind.CONSTANT:
             return
+        self.taken.append(t)
         try:
             self.look(kind)
         except NotFollowed as stop:
             self.stopped = str(stop)
+
+    def made(self) -> tuple[int, ...]:
+        """How many ties there are."""
+        return (self.units.made,)
+
+    def keep(self, step: Step, used: np.ndarray) -> None:
+        """What a step made is kept as far as its result is used."""
+        self.units.keep(*step.made[0], used)
 
     def look(self, kind: Kind) -> None:
         if kind >= Kind.HIDDEN:
@@ -251,11 +277,21 @@ class Walk(Seen):
             return self.hidden(t)
         return Hidden(self.constant(t), frozenset())
 
+    def times(self, units: np.ndarray, factor) -> np.ndarray:
+        """Units of values times a factor; where that is 0, whatever the sample, 0 is left."""
+        if isinstance(factor, torch.Tensor) and self.kind(factor) != Kind.CONSTANT:
+            return units
+        zero = np.broadcast_to((torch.as_tensor(factor) == 0).cpu().numpy(), units.shape)
+        if zero.any():
+            units = units.copy()
+            units[zero] = self.units.zeros(int(zero.sum()))
+        return units
+
     def constant(self, t: torch.Tensor) -> np.ndarray:
         """Units of constant entries: fixed, but each 0 (or −∞) scales with anything."""
         units = np.full(tuple(t.shape), FIXED)
         zero = _scales(t.detach())
-        units[zero] = self.units.new(int(zero.sum()))
+        units[zero] = self.units.zeros(int(zero.sum()))
         return units
 
     def filled(self, t: torch.Tensor) -> Memory:
@@ -276,6 +312,30 @@ class Walk(Seen):
             self.units.pin(self.hidden(value).units)
         except NotFollowed as stop:
             self.stopped = str(stop)
+            return
+        self.settle([*self.taken, value])
+
+    def settle(self, taken: list[torch.Tensor]) -> None:
+        """Ties that only results need which nothing uses, or entries of them (outputs beside these,
+        statistics for a log, a part that is cut off), are none; from the last step to the first."""
+        use = Uses()
+        for t in taken:
+            use.mark(t, True)
+        for step in reversed(self.steps):
+            results = [t for t in step.results if t.numel()]
+            known = {_address(t) for t in tensors_in((step.args, step.kwargs))}
+            changes = step.func._schema.is_mutable
+            if not results or not (changes or any(_address(t) not in known for t in results)):
+                continue  # A view.
+            used = use.of(results[0]).copy()
+            if any(use.of(t).any() for t in results[1:]):
+                used = np.full(used.shape, True)
+            self.keep(step, used)
+            over = changes and name_of(step.func) in _OVERWRITES
+            if over:
+                use.mark(step.args[0], False)
+            if used.any():
+                use.mark_inputs(step, used, step.args[1:] if over else step.args)
 
     # Weights.
 
@@ -345,7 +405,7 @@ class Walk(Seen):
     def pinned(self, *values: Hidden) -> Hidden:
         """Units that go into something that is not homogeneous."""
         for value in values:
-            self.units.pin(value.units)
+            self.units.pin(value.units, by_entry=True)
         shape = np.broadcast_shapes(*(v.units.shape for v in values))
         return Hidden(np.full(shape, FIXED), frozenset().union(*(v.depends for v in values)))
 
@@ -354,7 +414,7 @@ class Walk(Seen):
         parts = [self.hidden(v) for v in values if self.depends(v)]
         units = np.broadcast_to(parts[0].units, tuple(shape))
         for part in parts[1:]:
-            self.units.tie(units, part.units)
+            self.units.tie(units, part.units, by_entry=True)
         for value in values:
             if not self.depends(value):
                 self.fix(units, value, losing)
@@ -373,9 +433,80 @@ class Walk(Seen):
         return isinstance(value, torch.Tensor) and self.kind(value) >= Kind.HIDDEN
 
 
+class Uses:
+    """Which entries of memory are used, by what follows and by the outputs."""
+
+    def __init__(self):
+        self.memory: dict[int, torch.Tensor] = {}
+
+    def _view(self, t: torch.Tensor) -> torch.Tensor | None:
+        held = self.memory.setdefault(_address(t), torch.zeros(_entries(t), dtype=torch.bool))
+        fits = len(held) == _entries(t)
+        return held.as_strided(t.size(), t.stride(), t.storage_offset()) if fits else None
+
+    def of(self, t: torch.Tensor) -> np.ndarray:
+        view = self._view(t)
+        return np.full(tuple(t.shape), True) if view is None else view.numpy()
+
+    def mark(self, t: torch.Tensor, used: "np.ndarray | bool") -> None:
+        if t.numel() == 0:
+            return
+        if (view := self._view(t)) is None:
+            self.memory[_address(t)].fill_(True)
+        elif used is True or used is False:
+            view.numpy()[...] = used
+        else:
+            view.numpy()[...] |= used
+
+    def mark_inputs(self, step: Step, used: np.ndarray, args: tuple) -> None:
+        """Entries of what goes into a step, of whose result some are `used`: exactly where it works
+        entry by entry, picks entries or is a product of matrices; else all."""
+        name, given = name_of(step.func).removesuffix("_"), tensors_in((args, step.kwargs))
+        if not used.all() and name in _BY_ENTRY:
+            for t in given:
+                self.mark(t, _reduced_to(used, tuple(t.shape)))
+        elif name in _PICKS and len(given) and given[0].is_floating_point():
+            # What it picks, by the numbers of the entries.
+            numbers = torch.arange(given[0].numel(), dtype=torch.float64).reshape(given[0].shape)
+            picked = step.func(numbers, *args[1:], **step.kwargs).long()[torch.from_numpy(used)]
+            self.mark(given[0], np.isin(numbers.numpy(), picked.numpy()))
+            for t in given[1:]:
+                self.mark(t, True)
+        elif not used.all() and name in _PRODUCTS:
+            *bias, one, other = given
+            self.mark(one, used.any(-1, keepdims=True))
+            self.mark(other, used.any(-2, keepdims=True))
+            for t in bias:
+                self.mark(t, _reduced_to(used, tuple(t.shape)))
+        else:
+            for t in given:
+                self.mark(t, True)
+
+
+def _reduced_to(used: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Which entries of an array of this shape are used, that is broadcast to `used`."""
+    while used.ndim > len(shape):
+        used = used.any(0)
+    axes = tuple(a for a, n in enumerate(shape[len(shape) - used.ndim :]) if n == 1)
+    return used.any(axis=axes, keepdims=True) if axes else used
+
+
 # A rule maps (walk, operation, its result, its arguments) to what the result's memory holds.
 Rule = Callable[..., Hidden | Kind | Memory]
 _LOOKS = {"_local_scalar_dense", "equal", "is_nonzero", "item"}
+# Operations of each entry by itself, or of those in the same place.
+_ENTRIES = """
+relu leaky_relu abs neg clone _to_copy contiguous positive lift_fresh hardtanh hardsigmoid
+hardshrink softshrink threshold clamp clamp_min clamp_max _prelu_kernel gelu silu elu celu softplus
+sigmoid tanh mish hardswish exp exp2 expm1 log log1p log2 sin cos tan erf erfc sinh cosh atan asinh
+logit sinc sqrt rsqrt pow square reciprocal add sub rsub maximum minimum fmax fmin gt ge lt le eq ne
+floor ceil round trunc sign sgn signbit isnan isinf isfinite where masked_fill mul div
+logical_and logical_or logical_not logical_xor bitwise_and bitwise_or bitwise_not copy
+"""
+_BY_ENTRY = frozenset(_ENTRIES.split())
+_PICKS = frozenset({"index_select", "index", "gather"})
+_PRODUCTS = frozenset({"mm", "bmm", "addmm", "baddbmm"})
+_OVERWRITES = frozenset({"copy_", "fill_", "zero_"})
 _LEAVES = {torch.Tensor.tolist, torch.Tensor.numpy, torch.Tensor.__array__, torch.Tensor.__dlpack__}
 
 

@@ -9,7 +9,7 @@ W · β_target / β_source, and its diagonal entry H of ∇²L into H · (β_sou
 
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from scipy.sparse import coo_array
@@ -34,6 +34,8 @@ ZEROS = (
     "what is added to its units is 0 for a sample and may not be for others; such rescalings are "
     "not followed"
 )
+PARTLY = "of what it computes with its units only a part is used, which may tie less of them"
+ANOTHER_BRANCH = "it takes another branch for other samples"
 BRANCH = "its data choose between values and constants; such rescalings are not followed"
 # Entries this small against the whole are rounding errors of either sign.
 _ROUNDING = 1e-12
@@ -47,15 +49,37 @@ class Ends:
     source: np.ndarray
 
 
+@dataclass(frozen=True)
+class _Tie:
+    """Units that scale together, pair by pair. `losing` says what may be lost where a rule made it
+    for want of a better one; `of_entries` of an operation's result each pair is for one (its shape,
+    the axes along which pairs are the same, and which of the entries have a pair)."""
+
+    one: np.ndarray
+    other: np.ndarray
+    losing: str = ""
+    of_entries: tuple[tuple[int, ...], tuple[int, ...], np.ndarray] | None = None
+
+    def needed(self, used: np.ndarray) -> "_Tie":
+        """What it is where only some entries of the result are `used`."""
+        if not used.any():
+            return _Tie(self.one[:0], self.other[:0])
+        if self.of_entries is None or self.of_entries[0] != used.shape:
+            return replace(self, losing=self.losing or PARTLY)
+        _, repeated, differ = self.of_entries
+        chosen = used.any(axis=repeated, keepdims=True)[differ]
+        return replace(self, one=self.one[chosen], other=self.other[chosen], of_entries=None)
+
+
 @dataclass
 class Units:
     """Numbers units, collects the ties between them and the ends of every weight."""
 
     ends: dict[str, Ends] = field(default_factory=dict)
     _count: int = 1
-    _ties: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
-    # Ties that a rule made for want of a better one, with what they may have lost.
-    _unneeded: list[tuple[str, np.ndarray, np.ndarray]] = field(default_factory=list)
+    _ties: list[_Tie] = field(default_factory=list)
+    # Those of constants 0.
+    _zeros: list[np.ndarray] = field(default_factory=list)
 
     def new(self, *shape: int) -> np.ndarray:
         """Fresh units in an array of this shape."""
@@ -63,24 +87,38 @@ class Units:
         self._count += size
         return np.arange(self._count - size, self._count).reshape(shape)
 
-    def tie(self, one, other, losing: str = "") -> None:
+    def zeros(self, count: int) -> np.ndarray:
+        """Units of constants 0, which scale with anything."""
+        self._zeros.append(self.new(count))
+        return self._zeros[-1]
+
+    def tie(self, one, other, losing: str = "", by_entry: bool = False) -> None:
         """The entries of both arrays, after broadcasting, scale together; or are held so where they
-        need not, `losing` rescalings."""
+        need not, `losing` rescalings. `by_entry`: each for that entry of an operation's result."""
         one, other = np.broadcast_arrays(one, other)
         repeated = [a == b == 0 for a, b in zip(one.strides, other.strides, strict=True)]
         once = tuple(slice(1) if r else slice(None) for r in repeated)
+        shape, axes = one.shape, tuple(axis for axis, r in enumerate(repeated) if r)
         one, other = one[once], other[once]
         if not (differ := one != other).any():
             return
-        pair = one[differ], other[differ]
-        if losing:
-            self._unneeded.append((losing, *pair))
-        else:
-            self._ties.append(pair)
+        of_entries = (shape, axes, differ) if by_entry else None
+        self._ties.append(_Tie(one[differ], other[differ], losing, of_entries))
 
-    def pin(self, units, losing: str = "") -> None:
+    def pin(self, units, losing: str = "", by_entry: bool = False) -> None:
         """These units cannot be rescaled, or are held so."""
-        self.tie(units, FIXED, losing)
+        self.tie(units, FIXED, losing, by_entry)
+
+    @property
+    def made(self) -> int:
+        """How many ties there are."""
+        return len(self._ties)
+
+    def keep(self, start: int, stop: int, used: np.ndarray) -> None:
+        """Of the ties from `start` on that an operation made those that are needed where only some
+        entries of its result are `used`."""
+        if not used.all():
+            self._ties[start:stop] = [tie.needed(used) for tie in self._ties[start:stop]]
 
     def held(self, units: np.ndarray) -> bool:
         """Whether none of these can be rescaled."""
@@ -88,9 +126,19 @@ class Units:
 
     def lost(self) -> str:
         """Which rescalings may be missing, if any: where units are held together that nothing else
-        ties."""
-        of = _connected(self._count, self._ties)
-        return next((why for why, one, other in self._unneeded if (of[one] != of[other]).any()), "")
+        ties, and not by constants 0 alone."""
+        of = _connected(self._count, [(t.one, t.other) for t in self._ties if not t.losing])
+        together, counted = self.components(), np.full(self._count, True)
+        for zeros in self._zeros:
+            counted[zeros] = False
+        apart = np.unique(np.stack([together[counted], of[counted]]), axis=1)[0]
+        several = np.bincount(apart, minlength=self._count) > 1
+        losing = (
+            t.losing
+            for t in self._ties
+            if t.losing and ((of[t.one] != of[t.other]) & several[together[t.one]]).any()
+        )
+        return next(losing, "")
 
     @property
     def count(self) -> int:
@@ -99,7 +147,7 @@ class Units:
 
     @property
     def ties(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        return self._ties + [(one, other) for _, one, other in self._unneeded]
+        return [(tie.one, tie.other) for tie in self._ties]
 
     def components(self) -> np.ndarray:
         """For each unit, the number of the set of units it is tied to; 0 for what is fixed."""
