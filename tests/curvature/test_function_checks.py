@@ -141,3 +141,15 @@ def test_a_complex_parameter_is_refused():
     params["W"] = params["W"] + 1j
     with pytest.raises(ft.FlattestError, match="W is complex"):
         ft.measure(lambda p, x: jnp.abs(x @ p["W"]) @ p["a"], params, data)
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_a_wrong_derivative_of_a_unit_next_to_its_kink_is_seen_from_one_side(sign):
+    params, data = case()
+
+    def f(p, x):
+        beside = relu(sign * (p["c"] - 1.0) + 1e-6)
+        return relu(hidden(p, x)) @ p["a"] + halved(beside)
+
+    with pytest.raises(ft.FlattestError, match="first derivatives"):
+        ft.trace(f, params | {"c": np.ones(())}, data)

@@ -3,7 +3,8 @@ for a constant (`stop_gradient`), give it a derivative of its own (`custom_jvp`,
 compute it in fewer digits.
 
 Held to differences along random directions, at weights a little off the function's own: where a
-unit is exactly at a kink differences see both sides, and derivatives one."""
+unit is exactly at a kink differences see both sides, and derivatives one. On both sides of its own:
+a unit close to a kink is on for one of them."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -52,7 +53,12 @@ def _equations(jaxpr: Any) -> Iterator[Any]:
 
 def check_first_derivatives(op: Operator) -> None:
     """∇L along a direction against differences of L."""
-    at, v = _somewhere(op)
+    near, v = _near(op)
+    for at in near:
+        _check_slope(op, at, v)
+
+
+def _check_slope(op: Operator, at: np.ndarray, v: np.ndarray) -> None:
     gradient = attempt("The function cannot be differentiated", op.gradient_at, at)
     parts, loss = gradient * v, op.loss_at(at)
     largest = np.abs(parts).max(initial=0.0) or 1.0  # squares of 1e-170 are 0
@@ -68,10 +74,11 @@ def check_first_derivatives(op: Operator) -> None:
 
 def check_second_derivatives(op: Operator, products_at: Callable[..., np.ndarray]) -> None:
     """∇²L v against differences of ∇L; `products_at(θ, rows)` are those with ∇²L."""
-    at, v = _somewhere(op)
-    Hv = attempt("The function cannot be differentiated twice", products_at, at, v[None])[0]
-    if not _are_differences(Hv, op.gradient_at, at, v):
-        raise FlattestError(_WRONG.format("second", "function"))
+    near, v = _near(op)
+    for at in near:
+        Hv = attempt("The function cannot be differentiated twice", products_at, at, v[None])[0]
+        if not _are_differences(Hv, op.gradient_at, at, v):
+            raise FlattestError(_WRONG.format("second", "function"))
 
 
 def check_loss(
@@ -102,10 +109,10 @@ def _are_differences(
     return any(missed(step) < 1e-4 for step in _STEPS)
 
 
-def _somewhere(op: Operator) -> tuple[np.ndarray, np.ndarray]:
-    """A point near θ, and a direction, in the order of each parameter's entries."""
+def _near(op: Operator) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
+    """Two points near θ, which is between them, and a direction."""
     rng, point = generator(0, "derivatives"), op.point()
     sizes = [np.abs(part).mean() for part in op.by_name(point).values() for _ in range(part.size)]
     scale = np.where(np.array(sizes) > 0, sizes, min([s for s in sizes if s > 0], default=1.0))
     v, away = scale * rng.normal(size=(2, op.size))
-    return point + 1e-3 * away, v
+    return (point + 1e-3 * away, point - 1e-3 * away), v

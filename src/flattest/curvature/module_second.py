@@ -2,7 +2,8 @@
 right: users' code can drop part of them (`detach`, `.data`, hooks), and some operations do.
 
 They are held to differences, at weights a little off the module's own: where a unit is exactly at a
-kink (a bias of 0 on an input of 0) differences see both sides, and derivatives one."""
+kink (a bias of 0 on an input of 0) differences see both sides, and derivatives one. On both sides
+of its own: a unit close to a kink is on for one of them."""
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
@@ -50,7 +51,15 @@ def check_first_derivatives(
     directions = _directions(_scale(module, parameters))
     v, away = next(directions), next(directions)
     _check_continuous(parameters, outputs, as_they_are.detach(), v)
-    with _moved(parameters, _NEAR * away):
+    for side in (_NEAR, -_NEAR):
+        _check_slope(parameters, outputs, side * away, v)
+
+
+def _check_slope(
+    parameters: Parameters, outputs: Callable[[], torch.Tensor], away: torch.Tensor, v: torch.Tensor
+) -> None:
+    """At weights so far from the module's."""
+    with _moved(parameters, away):
         f = outputs()
         u = next(_directions(torch.ones_like(f.detach()).reshape(-1))).reshape(f.shape)
         gradient = partial(torch.autograd.grad, materialize_grads=True)
@@ -105,7 +114,21 @@ def second_derivatives_are_right(
     """
     scale = _scale(module, parameters)
     u, v, away = itertools.islice(_directions(scale), 3)
-    with _moved(parameters, _NEAR * away):
+    return all(
+        _second_are_right(parameters, share, side * away, (u, v), scale) for side in (_NEAR, -_NEAR)
+    )
+
+
+def _second_are_right(
+    parameters: Parameters,
+    share: Callable[[], torch.Tensor],
+    away: torch.Tensor,
+    along: tuple[torch.Tensor, torch.Tensor],
+    scale: torch.Tensor,
+) -> bool:
+    """At weights so far from the module's."""
+    u, v = along
+    with _moved(parameters, away):
         products = torch.zeros_like(torch.stack([u, v]))
         attempt(
             "The module cannot be differentiated twice",

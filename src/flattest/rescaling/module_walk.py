@@ -474,8 +474,8 @@ class Uses:
                 self.mark(t, True)
         elif not used.all() and name in _PRODUCTS:
             *bias, one, other = given
-            self.mark(one, used.any(-1, keepdims=True))
-            self.mark(other, used.any(-2, keepdims=True))
+            self.mark(one, np.asarray(used.any(-1, keepdims=True)))
+            self.mark(other, np.asarray(used.any(-2, keepdims=True)))
             for t in bias:
                 self.mark(t, _reduced_to(used, tuple(t.shape)))
         else:
@@ -485,10 +485,9 @@ class Uses:
 
 def _reduced_to(used: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """Which entries of an array of this shape are used, that is broadcast to `used`."""
-    while used.ndim > len(shape):
-        used = used.any(0)
-    axes = tuple(a for a, n in enumerate(shape[len(shape) - used.ndim :]) if n == 1)
-    return used.any(axis=axes, keepdims=True) if axes else used
+    used = np.asarray(used.any(axis=tuple(range(used.ndim - len(shape)))))
+    axes = tuple(axis for axis, length in enumerate(shape) if length == 1)
+    return np.asarray(used.any(axis=axes, keepdims=True))
 
 
 # A rule maps (walk, operation, its result, its arguments) to what the result's memory holds.

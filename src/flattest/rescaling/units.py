@@ -67,7 +67,7 @@ class _Tie:
         if self.of_entries is None or self.of_entries[0] != used.shape:
             return replace(self, losing=self.losing or PARTLY)
         _, repeated, differ = self.of_entries
-        chosen = used.any(axis=repeated, keepdims=True)[differ]
+        chosen = np.asarray(used.any(axis=repeated, keepdims=True))[differ]
         return replace(self, one=self.one[chosen], other=self.other[chosen], of_entries=None)
 
 
