@@ -656,3 +656,20 @@ def test_numbers_that_leave_the_tensors_are_noticed(read):
     data = torch.randn(5, 2), torch.randn(5, 1)
     with pytest.raises(ft.FlattestError, match="derivatives of this module are wrong"):
         ft.torch.trace(Leaves(), data)
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_a_wrong_derivative_of_a_unit_next_to_its_kink_is_seen_from_one_side(sign):
+    class NextToItsKink(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.last, self.c = nn.Linear(2, 1), nn.Parameter(torch.ones(()))
+
+        def forward(self, x):
+            beside = torch.relu(sign * (self.c - 1.0) + 1e-6)
+            return self.last(x) + beside / 2 + beside.detach() / 2
+
+    torch.manual_seed(0)
+    data = torch.randn(5, 2), torch.randn(5, 1)
+    with pytest.raises(ft.FlattestError, match="derivatives of this module are wrong"):
+        ft.torch.trace(NextToItsKink(), data)
