@@ -147,7 +147,8 @@ class InPattern(TwoLayers):
             return near, np.zeros(0)
         speeds = self.speeds(self._tangent(-self.gradient), near)
         guessed = self.guess.mask(self.h.shape)[near]
-        start = guessed if guessed.any() else speeds > 0
+        # Who is at a wall where an epoch begins was pushed there, and mostly still is.
+        start = guessed if guessed.any() else np.ones_like(guessed)
         mu = complementary(self.stiffness(near), speeds, start)
         return near.at(mu > 0), mu[mu > 0]
 
@@ -262,11 +263,13 @@ def complementary(H: Stiffness, b: np.ndarray, start: np.ndarray) -> np.ndarray:
     """μ ≥ 0 with b − Hμ ≤ 0, and = 0 where μ > 0: the least of ½ μᵀHμ − b·μ over μ ≥ 0.
 
     By Lawson and Hanson's method (1974, chapter 23), from the set `start`, which is made smaller
-    until its own solution is positive. H may be singular: who depends on those that are held does
-    not move, and is not added.
+    until its own solution is positive, or else from that where b > 0. H may be singular: who
+    depends on those that are held does not move, and is not added.
     """
     tolerance = _ROUNDING * max(np.abs(b).max(), 1e-300)
     mu, passive = _positive(H, b, start)
+    if not passive.any():
+        mu, passive = _positive(H, b, b > 0)
     for _ in range(10 * len(b)):
         rest = np.where(passive, -np.inf, b - H @ mu)
         if rest.max() <= tolerance:
