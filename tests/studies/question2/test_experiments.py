@@ -198,7 +198,23 @@ def test_sentences_of_the_page_have_the_numbers_of_the_results():
     over = bn.column("sharpness").median / bn.column("bound").median
     assert f"the trace is {over:.1f} times the least" in page
     assert f"the error {error('same-start-sim-bn-sam'):.3f}, where" in page
-    assert f"label noise has {error('same-start-sim-bn-label-noise'):.3f}: all missed" in page
+    others = [error(f"same-start-sim-bn-{way}") for way in ("label-noise", "m-sam", "sam-kept")]
+    said = "label noise has {:.3f}, m-SAM {:.3f}: all missed. With the pattern kept it is {:.3f}"
+    assert said.format(*others) in page
+    walls = [found[f"same-start-bias-{way}"] for way in ("flow-walls", "sam")]
+    errors = [each.column("test_error").median for each in walls]
+    assert "as well: test errors of {:.3f} and {:.3f}, at nearly the same".format(*errors) in page
+    ends = [each.column("sharpness").median for each in walls]
+    assert abs(ends[0] / ends[1] - 1) < 0.03
+    assert {each.seeds for each in walls} == {5}
+    flows = [error(f"same-start-three-layers-flow-{kinks}") for kinks in ("unseen", "seen")]
+    said = "the flow that sees no kinks ({:.3f}); the one that sees them has {:.3f}"
+    assert said.format(*flows) in page
+    longer = [
+        error(f"longer-sim-ln-{way}") for way in ("sam", "sam-kept", "label-noise", "flow-unseen")
+    ]
+    said = "1-SAM has {:.3f}, with its pattern kept {:.3f}, label noise {:.3f} and the flow"
+    assert f"{said} that sees no kinks {{:.3f}}".format(*longer) in page
     three = [error(panel) for panel in ("same-start-three-layers-sam-kept", "kept-three-layers")]
     assert "kept it has {:.3f} after this time, and {:.3f} after".format(*three) in page
     assert f"near the least trace, error {error('same-start-bias-m-sam'):.3f}. So" in page
