@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import random
 
 import numpy as np
 import pytest
@@ -673,3 +674,24 @@ def test_a_wrong_derivative_of_a_unit_next_to_its_kink_is_seen_from_one_side(sig
     data = torch.randn(5, 2), torch.randn(5, 1)
     with pytest.raises(ft.FlattestError, match="derivatives of this module are wrong"):
         ft.torch.trace(NextToItsKink(), data)
+
+
+def test_random_numbers_that_another_thread_draws_meanwhile_are_not_the_modules():
+    """A killed runner of PyTorch's was lost so: when it was gone on with, its run failed."""
+
+    class Meanwhile(nn.Module):
+        runs = 0
+
+        def __init__(self):
+            super().__init__()
+            self.last = nn.Linear(2, 1)
+
+        def forward(self, x):
+            Meanwhile.runs += 1
+            if Meanwhile.runs == 1:
+                random.random()
+            return self.last(x)
+
+    torch.manual_seed(0)
+    data = torch.randn(5, 2), torch.randn(5, 1)
+    assert ft.torch.trace(Meanwhile(), data).value > 0

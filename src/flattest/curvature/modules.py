@@ -89,12 +89,24 @@ def _check_forward(found: ModuleOperator) -> None:
         )
     if not all(map(torch.equal, *(tree_leaves(b.x) for b in (given, few)))):
         raise FlattestError("The module changes its inputs in place; let it work on a copy.")
-    _check_deterministic(found, few, f, random.drawn())
+    _check_deterministic(found, few, f, random.drawn() and _draws(found, few))
     parts = [] if found.whole else list(zip(f.split(1), few.split(1), strict=True))
     same = all(_gives(found, row, one.copy()) for row, one in parts)
     check_outputs("module", finite(f), same)
     _check_used(_check_loss(found.loss, f, few.y), found.parameters)
     check_first_derivatives(found.module, found.parameters, lambda: found.run(few.copy().x), f)
+
+
+def _draws(found: ModuleOperator, few: Batch) -> bool:
+    """Whether random numbers are drawn each time it is run: these are everybody's, and another
+    thread may draw some meanwhile."""
+
+    def drawn() -> bool:
+        random = Randomness.now()
+        _attempted(found, few.copy().x)
+        return random.drawn()
+
+    return all(drawn() for _ in range(3))
 
 
 def _check_deterministic(found: ModuleOperator, few: Batch, f: torch.Tensor, drawn: bool) -> None:
