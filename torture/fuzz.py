@@ -146,9 +146,11 @@ def process_ended(process: subprocess.Popen, words: list[str]) -> Outcome:
         process.communicate()
         return bad("hung", str(words))
     said = errors.decode(errors="replace")
-    if has_traceback(said) or process.returncode not in CODES:
-        return bad("traceback", f"{words} {process.returncode} {said}")
-    return f"code {process.returncode}"
+    # A Python that is on its way out leaves Ctrl-C to the system; a shell calls that 130, too.
+    code = 130 if process.returncode == -signal.SIGINT else process.returncode
+    if has_traceback(said) or code not in CODES:
+        return bad("traceback", f"{words} {code} {said}")
+    return f"code {code}"
 
 
 ODD = (None, True, -1, 0, 2**63, 1e308, "", "x", "\x1b", [], {}, [[1]], {"type": "mlp"}, 1.5, -1e-9)
