@@ -8,9 +8,11 @@ import subprocess
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 from distributed import LocalCluster
+from distributed.comm import CommClosedError
 from rich.console import Console
 from rich.progress import Progress
 from threadpoolctl import threadpool_limits
@@ -26,12 +28,13 @@ from flattest.runs import (
     results as results_module,
     work as work_module,
 )
-from flattest.runs.cluster import Unreadable, WorkersLost, _unpacked, connected
+from flattest.runs.cluster import Unreadable, WorkersLost, _unpacked, connected, send
 from flattest.runs.plan import plan
 from flattest.runs.progress import Board, Remaining
 from flattest.runs.results import assess, results
 from flattest.runs.run import run_experiments
 from flattest.runs.store import Store
+from flattest.runs.user_file import Reference
 from flattest.runs.work import do, until_done
 from flattest.training.run import Run
 from support.places import ENVIRONMENT
@@ -334,6 +337,18 @@ if __name__ == "__main__":
     print(cluster.scheduler_address, flush=True)
     input()
 """
+
+
+def test_a_scheduler_that_goes_before_it_has_the_users_file_is_one_sentence(tmp_path):
+    class Gone:
+        scheduler = SimpleNamespace(address="tcp://there:1")
+
+        def register_plugin(self, plugin):
+            raise CommClosedError("Stream is closed")
+
+    (tmp_path / "lab.py").touch()
+    with pytest.raises(FlattestError, match="The Dask scheduler at tcp://there:1 is gone"):
+        send(Reference(tmp_path / "lab.py", "setup"), Gone())
 
 
 @pytest.mark.slow

@@ -143,7 +143,7 @@ def cluster(workers: int, scheduler: str | None, preload: Reference | None = Non
             stack.enter_context(silence_logging_cmgr(logging.CRITICAL))
             client = stack.enter_context(connected(scheduler))
             if preload is not None:
-                client.register_plugin(_preloading(preload))
+                send(preload, client)
             yield client
             return
         share = {SHARE: str(max(1, share_of_cores() // workers))}
@@ -167,6 +167,12 @@ def cluster(workers: int, scheduler: str | None, preload: Reference | None = Non
             ) from error
         stack.enter_context(processes)
         yield stack.enter_context(Client(processes))
+
+
+def send(reference: Reference, client: Any) -> None:
+    """To all workers, those that come later too."""
+    with _one_sentence(client):
+        client.register_plugin(_preloading(reference))
 
 
 def _preloading(reference: Reference) -> Any:
