@@ -19,19 +19,10 @@ from flattest.lab.summary import Summary, read_summaries
 from flattest.palette import BLUE, INK, RED
 from flattest.report.figure import named_rows, ranges, save_all
 from flattest.studies.question2.table import NAMES as WAYS
-from flattest.studies.question2.ways import NETWORKS, OTHERS
+from flattest.studies.question2.ways import DIAGRAMS, NETWORKS, OTHERS
 
 RESULTS = Path(__file__).parent / "results.json"
 CELL = re.compile(r"(?P<row>\S+) = (?P<y>[\d.e-]+), (?P<column>\S+) = (?P<x>[\d.e-]+)")
-NAMES = {
-    "diagram-bias-sam": "1-SAM, bias",
-    "diagram-bias-sam-kept": "1-SAM with its pattern kept, bias",
-    "diagram-bias-flow-unseen": "flow, bias",
-    "diagram-no-bias-sam": "1-SAM, no bias",
-    "diagram-no-bias-sam-kept": "1-SAM with its pattern kept, no bias",
-    "diagram-no-bias-flow-unseen": "flow, no bias",
-    "scales": "1-SAM, bias",
-}
 LIMITS = ("1-SAM", "1-SAM kept", "label noise")
 TITLES = {"sim-bn": "Sim-BN", "sim-ln": "Sim-LN"}
 CHANGES = {
@@ -138,16 +129,28 @@ def axes(summary: Summary) -> tuple[str, str]:
 
 
 def diagrams(summaries: Sequence[Summary]):
-    """A panel for each diagram; the number in a cell is its test error, × where it diverged."""
+    """Test errors over n × d: a row for each network, a column for each way that was run."""
     from matplotlib.figure import Figure
 
-    by_panel = _by_panel(summaries)
-    shown = {panel: by_panel[panel] for panel in NAMES if panel in by_panel}
-    drawn = Figure(figsize=(3.3 * len(shown), 2.9), layout="constrained")
-    for ax, (panel, summary) in zip(
-        np.atleast_1d(drawn.subplots(1, len(shown))), shown.items(), strict=True
-    ):
-        _panel(ax, NAMES[panel], summary)
+    found = _by_panel(summaries)
+    drawn = Figure(figsize=(3.3 * len(DIAGRAMS), 2.9 * len(NETWORKS)), layout="constrained")
+    grid = ((network, way) for network in NETWORKS for way in DIAGRAMS)
+    panels = drawn.subplots(len(NETWORKS), len(DIAGRAMS), squeeze=False).ravel()
+    for ax, (network, way) in zip(panels, grid, strict=True):
+        summary = found.get(f"diagram-{network}-{way}")
+        if summary is None:
+            ax.axis("off")
+        else:
+            _panel(ax, f"{WAYS[way]}, {network.replace('-', ' ')}", summary)
+    return drawn
+
+
+def scales(summaries: Sequence[Summary]):
+    """Test errors over η × the scale of the first layer; × where a seed diverged."""
+    from matplotlib.figure import Figure
+
+    drawn = Figure(figsize=(3.6, 2.9), layout="constrained")
+    _panel(drawn.subplots(), "1-SAM, bias", _by_panel(summaries)["scales"])
     return drawn
 
 
@@ -169,7 +172,13 @@ def _panel(ax, title: str, summary: Summary) -> None:
     ax.title.set_size(8)
 
 
-PICTURES = {"limits": limits, "ways": ways, "decides": decides, "diagrams": diagrams}
+PICTURES = {
+    "limits": limits,
+    "ways": ways,
+    "decides": decides,
+    "diagrams": diagrams,
+    "scales": scales,
+}
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "out/figures/question2")
