@@ -52,10 +52,12 @@ class Bases:
 
 def bases(units: Units, duals: Sequence[Labelled], lists: Sequence[Labelled]) -> Bases:
     """Components of units and duals, mixed where they stand in the same lists under the same
-    labels. Where a weight has both ends along one of several axes they are held."""
+    labels. Where a weight has both ends along one of several axes they are held, and so is what
+    leads nowhere: positions and words that the sample does not have."""
     numbers = _numbers(units, duals)
     ends = {n: Ends(numbers[e.target], numbers[e.source]) for n, e in units.ends.items()}
-    found = Bases(ends, ()).without([c for end in ends.values() for c in _crossing(end)])
+    crossing = [c for end in ends.values() for c in _crossing(end)]
+    found = Bases(ends, ()).without([*crossing, *_leading_nowhere(ends)])
     sides = [side for end in found.ends.values() for side in (end.target, end.source)]
     dual = {-c for side in sides for c in np.unique(side).tolist() if c < 0}
     free = {abs(c) for side in sides for c in np.unique(side).tolist()} - {FIXED}
@@ -86,6 +88,13 @@ def _numbers(units: Units, duals: Sequence[Labelled]) -> np.ndarray:
     sign = np.where(itself < dual, 1, -1)
     # The component of the first unit is positive, so that layers keep their order.
     return np.where(held, FIXED, sign * (first + 1))
+
+
+def _leading_nowhere(ends: Mapping[str, Ends]) -> list[int]:
+    """Components on one side of weights only: changing them would be undone by no weight."""
+    into = [e.target for e in ends.values()] + [-e.source for e in ends.values()]
+    found = set(np.unique(np.concatenate([np.ravel(side) for side in into])).tolist())
+    return sorted({abs(c) for c in found if -c not in found})
 
 
 def _crossing(end: Ends) -> list[int]:
