@@ -31,8 +31,9 @@ _LEAST = 1e-9
 # So many events in a row, all but at once, are a flow that stalls, too.
 _IDLE = 1000
 _DEPENDENT = (
-    "the gradients of its outputs are linearly dependent (those of equal points are), so that "
-    "there is no tangent space"
+    "the gradients of its outputs are linearly dependent, so that there is no tangent space. Those "
+    "of equal points are; and without a bias those of more than d pairs x, −x, since f(x) − f(−x) "
+    "is linear in x"
 )
 
 # Of every step that crosses kinks: when it ended, how many it crossed, and what S rose by.

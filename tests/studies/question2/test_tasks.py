@@ -1,5 +1,8 @@
 """Question 2's own quantities: points per neuron, the flow of λ_max, distances and their orders."""
 
+import itertools
+from dataclasses import replace
+
 import msgspec
 import numpy as np
 import pytest
@@ -9,8 +12,9 @@ from flattest.problem.losses import interpolates
 from flattest.studies.question2 import convergence
 from flattest.studies.question2.decides import Decided, served
 from flattest.studies.question2.limits import distances
-from flattest.studies.question2.ways import onwards
+from flattest.studies.question2.ways import onwards, tied
 from flattest.training.manifold import manifold
+from flattest.training.state import Problem
 
 
 def test_a_neuron_serves_a_quarter_of_the_points_or_one():
@@ -94,3 +98,53 @@ def test_what_diverged_has_no_test_error():
     found = task.columns({k: np.asarray(v) for k, v in task.compute(0).items()})
     assert np.isnan(found["test error"])
     assert np.isnan(found["trace over the least"])
+
+
+def switched(point, ρ):
+    """Neurons switched at the sample that the perturbation ±ρ ∇f_i/‖∇f_i‖ is for."""
+    found = 0
+    for i, sign in itertools.product(range(len(point.f)), (-1, 1)):
+        unit = point.pull(np.eye(len(point.f))[i])
+        moved = replace(point, theta=point.theta + sign * ρ * unit / np.linalg.norm(unit))
+        found += int(((moved.h[i] > 0) != (point.h[i] > 0)).sum())
+    return found
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_perturbation_shorter_than_the_reach_switches_no_neuron(bias):
+    """A little longer it switches one, if the neuron that is nearest to its kink is on."""
+    data = ft.Xor(5, distinct=True).draw(4, 1)
+    model = ft.MLP(10, bias=bias)
+    where = manifold(Problem(model, data, ft.MSE(), 0), ft.flow(1.0))
+    points = [where.at(where.flat(model.init(5, seed))) for seed in range(8)]
+    assert all(switched(point, 0.999 * convergence.reached(point)) == 0 for point in points)
+    longer = [switched(point, 1.001 * convergence.reached(point)) for point in points]
+    assert set(longer) == {0, 1}
+
+
+def test_a_start_out_of_reach_is_the_first_such_network():
+    model, data = ft.MLP(10, bias=True), ft.Xor(5, distinct=True).draw(4, 1)
+    where = manifold(Problem(model, data, ft.MSE(), 1), ft.flow(1.0))
+
+    def reach(**settings):
+        begin = convergence.start(model, data, 1, 1e-3, jitter=0.05, **settings)
+        return convergence.reached(where.at(where.flat(begin.on)))
+
+    plain = reach()
+    assert reach(reach=0.5 * plain) == plain
+    assert reach(reach=1.5 * plain) >= 1.5 * plain
+    with pytest.raises(ft.FlattestError, match="is out of the reach 100"):
+        reach(reach=100.0)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_without_a_bias_pairs_of_opposite_points_tie_the_gradients(seed):
+    data = ft.Xor(3, distinct=True).draw(5, seed)
+    cube = np.array(list(itertools.product([-1.0, 1.0], repeat=3)))
+    for x in (data.x, cube, cube[:5], np.vstack([cube[:3], -cube[:3]])):
+        model = ft.MLP(60)
+        where = manifold(
+            Problem(model, ft.Dataset(x, x[:, 0] * x[:, 1]), ft.MSE(), 0), ft.flow(1.0)
+        )
+        gram = where.at(where.flat(model.init(3, seed))).gram
+        assert tied(x) == (np.linalg.matrix_rank(gram) < len(x))

@@ -15,7 +15,7 @@ from flattest.problem.models import Params
 from flattest.problem.randomness import generator
 from flattest.training import flow_engine, fused
 from flattest.training.flows import Flow
-from flattest.training.manifold import Manifold, manifold, norm
+from flattest.training.manifold import Manifold, Point, TwoLayers, manifold, norm
 from flattest.training.state import Problem, State
 
 
@@ -27,26 +27,50 @@ class Start(NamedTuple):
     off: Params
 
 
+# Networks that are out of reach are rare: one jitter in three to thirty.
+_JITTERS = 3000
+
+
 def start(
-    model: ft.MLP, data: ft.Dataset, seed: int, residual: float, jitter: float = 0.0
+    model: ft.MLP,
+    data: ft.Dataset,
+    seed: int,
+    residual: float,
+    jitter: float = 0.0,
+    reach: float = 0.0,
 ) -> Start:
     """By gradient descent, every weight moved by N(0, jitter²), and Newton's method; off by the
-    least change of θ that does it."""
+    least change of θ that does it. With a `reach`, the first such network of which a perturbation
+    of that length switches no neuron."""
     log = ft.Log(points=1, measures=("training",))
     phase = ft.gd(0.05, epochs=200_000, stop_loss=1e-10)
     trained = ft.train(model, data, phase, seed=seed, dtype="float64", log=log)
     problem, any_flow = Problem(model, data, MSE(), seed), ft.flow(1.0)
     where = manifold(problem, any_flow)
     rng = generator(seed, "question2/jitter")
-    moved = {
-        name: value + jitter * rng.normal(size=np.shape(value))
-        for name, value in (trained.params or {}).items()
-    }
-    point = flow_engine.begin(problem, any_flow, State(moved))
+    for _ in range(_JITTERS):
+        moved = {
+            name: value + jitter * rng.normal(size=np.shape(value))
+            for name, value in (trained.params or {}).items()
+        }
+        point = flow_engine.begin(problem, any_flow, State(moved))
+        if reach == 0 or reached(point) >= reach:
+            break
+    else:
+        raise FlattestError(f"None of {_JITTERS} networks is out of the reach {reach:g}.")
     signs = generator(seed, "question2/residual").choice([-1.0, 1.0], data.n)
     missed = residual * np.abs(data.y).max() * signs
     off = point.theta + point.pull(point.solve(missed))
     return Start(problem, where.named(point.theta), where.named(off))
+
+
+def reached(point: Point) -> float:
+    """The least ρ that brings a neuron to its kink: min |h_ij| ‖∇f_i‖ / (|a_j| ‖x̃_i‖²), since
+    1-SAM's perturbation ρ ∇f_i/‖∇f_i‖ moves W_j by ρ a_j x̃_i/‖∇f_i‖ where j is on. Two layers."""
+    assert isinstance(point, TwoLayers)
+    moved = np.outer(np.diag(point.gram_x), np.abs(point.a))
+    lengths = np.sqrt(np.diag(point.gram))[:, None]
+    return float((np.abs(point.h) * lengths / moved).min())
 
 
 def along(begin: Start, phase: Flow) -> np.ndarray:
