@@ -26,13 +26,14 @@ from flattest.papers.vardhan2026.picture import PICTURES
 from flattest.report.ends import ends
 from flattest.report.figure import save_all
 from flattest.studies.question1.tables import boundary, outcomes, phases, thresholds
-from flattest.studies.question2.table import main_table
+from flattest.studies.question2.table import longer_table, main_table
 
 STUDIES = ("question1", "question2")
 OF_PAPERS = {"wen2023": {"ends": ends}, "vardhan2026": PICTURES}
 FIGURES = Path(__file__).with_name("figures")
 TABLES = {
     "main table": main_table,
+    "longer table": longer_table,
     "outcomes": outcomes,
     "phases": phases,
     "thresholds": thresholds,

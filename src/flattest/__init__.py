@@ -30,6 +30,8 @@ import difflib
 import importlib
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -57,11 +59,27 @@ def __getattr__(name: str) -> Any:
         near = difflib.get_close_matches(name, _HOMES, n=1)
         hint = f"did you mean {near[0]!r}?" if near else "dir(flattest) lists what there is."
         raise AttributeError(f"flattest has no public name {name!r}; {hint}")
-    if _HOMES[name] == __name__:
-        return importlib.import_module(f"{__name__}.{name}")
-    value = getattr(importlib.import_module(_HOMES[name]), name)
+    home = _HOMES[name]
+    with _numpys_randomness():
+        module = importlib.import_module(f"{home}.{name}" if home == __name__ else home)
+    if home == __name__:
+        return module
+    value = getattr(module, name)
     globals()[name] = value
     return value
+
+
+@contextmanager
+def _numpys_randomness() -> Iterator[None]:
+    """Inside, NumPy's global random numbers may be drawn (importing JAX does); after, they are what
+    they were."""
+    numpy = sys.modules.get("numpy")
+    state = None if numpy is None else numpy.random.get_state()
+    try:
+        yield
+    finally:
+        if numpy is not None:
+            numpy.random.set_state(state)
 
 
 def __dir__() -> list[str]:

@@ -71,6 +71,8 @@ class Batch:
 
 
 def _is_array(part: Any) -> bool:
+    if isinstance(part, torch.Tensor):
+        return part.dim() > 0
     return hasattr(part, "shape") and np.ndim(part) > 0
 
 
@@ -80,8 +82,13 @@ def is_batch(data: Any) -> bool:
         return True
     if not isinstance(data, list | tuple) or len(data) < 2 or not _is_array(data[-1]):
         return False
-    several = isinstance(data[0], Mapping | tuple) and len(data) == 2
-    return several or all(map(_is_array, data))
+    several = isinstance(data[0], Mapping | tuple) or _is_arrays(data[0])
+    return (several and len(data) == 2) or all(map(_is_array, data))
+
+
+def _is_arrays(part: Any) -> bool:
+    """Several inputs, as PyTorch's loaders collate those of samples that are tuples."""
+    return isinstance(part, list) and bool(part) and all(map(_is_array, part))
 
 
 def batch_of(given: Any) -> Batch:
@@ -110,18 +117,37 @@ def _parted(given: Any) -> tuple[Any, Any]:
     if not isinstance(given, Mapping):
         *inputs, y = given
         x = inputs[0] if len(inputs) == 1 else tuple(inputs)
-        return (dict(x) if isinstance(x, Mapping) else x), y
+        if isinstance(x, Mapping):
+            return _without_none(x), y
+        return (tuple(x) if isinstance(x, list) else x), y
     found = [name for name in TARGETS if name in given]
     if len(found) != 1:
         raise FlattestError(
             "A batch that is a dict needs its targets under 'labels'; these have "
             f"{', '.join(map(str, given))}."
         )
-    return {name: part for name, part in given.items() if name != found[0]}, given[found[0]]
+    x = _without_none(given)
+    return x, x.pop(found[0])
+
+
+def _without_none(x: Mapping) -> dict:
+    """Inputs by name; one that is None is not given."""
+    return {name: part for name, part in x.items() if part is not None}
 
 
 def _tensor(t: Any) -> torch.Tensor:
-    return t.detach() if isinstance(t, torch.Tensor) else torch.tensor(np.asarray(t))
+    """A dense tensor of its own, whatever the order of its bytes and rows."""
+    if not isinstance(t, torch.Tensor):
+        array = np.asarray(t)
+        if array.dtype.kind not in "biufc":
+            raise FlattestError(
+                f"A batch has entries that are not numbers ({array.dtype}); leave them out."
+            )
+        kind = np.float64 if array.dtype == np.longdouble else array.dtype.newbyteorder("=")
+        return torch.tensor(np.ascontiguousarray(array, kind))
+    if t.layout != torch.strided or t.is_nested:
+        raise FlattestError("A batch has a sparse or nested tensor; give a dense one.")
+    return t.detach()
 
 
 def called(module: nn.Module, x: Any) -> Any:

@@ -8,11 +8,14 @@ import torch
 from torch import nn
 from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
+from torch.utils._pytree import tree_leaves
 
 from flattest.curvature.inputs import attempt
 from flattest.curvature.module_batches import finite
 from flattest.errors import FlattestError
 
+# Of layers: to work in place, and what becomes of gradients.
+_SETTINGS = {"inplace", "sparse", "scale_grad_by_freq"}
 _TABLES = (dict, OrderedDict, set)
 # Hooks that only compute a weight from its parts, as PyTorch's older normalizations of weights do.
 _PURE_HOOKS = (WeightNorm, SpectralNorm)
@@ -23,10 +26,17 @@ def measurable_copy(module: nn.Module, dtype: torch.dtype) -> nn.Module:
     words are neither sparse nor divided by how often a word occurs."""
     work = attempt("The module cannot be copied", _copy, module, dtype)
     for layer in work.modules():
-        for setting in ("inplace", "sparse", "scale_grad_by_freq"):
+        for setting in _SETTINGS & _settings(type(layer)):
             if getattr(layer, setting, False) is True:
                 setattr(layer, setting, False)
     return work
+
+
+def _settings(layer: type[nn.Module]) -> set[str]:
+    """The names of settings of PyTorch's own layer that a class is, or derives from: an attribute
+    of that name in a user's class may mean anything."""
+    own = (c for c in layer.__mro__ if c.__module__.startswith("torch.nn."))
+    return {name for c in own for name in vars(c).get("__constants__", ())}
 
 
 def twin(module: nn.Module) -> nn.Module:
@@ -70,8 +80,10 @@ def _empty_tables(layer: nn.Module) -> dict[int, Any]:
 
 def _values(layer: nn.Module) -> dict[int, Any]:
     """Copies, by identity, of what a layer keeps of an earlier run, such as PyTorch's older
-    normalizations of weights do: values, without the way they were computed."""
-    kept = [t for t in vars(layer).values() if isinstance(t, torch.Tensor) and not t.is_leaf]
+    normalizations of weights do, or lists of activations: values, without the way they were
+    computed."""
+    held = tree_leaves([v for name, v in vars(layer).items() if name != "_modules"])
+    kept = [t for t in held if isinstance(t, torch.Tensor) and not t.is_leaf]
     return {id(t): t.detach().clone() for t in kept}
 
 
@@ -99,6 +111,11 @@ def check_module(module: Any) -> None:
     if not any(p.requires_grad for p in module.parameters()):
         raise FlattestError("The module has no parameters that require gradients.")
     for name, layer in module.named_modules():
+        if isinstance(layer, torch.jit.ScriptModule):
+            raise FlattestError(
+                f"Layer {name or type(layer).__name__} is compiled by torch.jit, which gets second "
+                "derivatives wrong; measure the module that it was made from."
+            )
         _check_layer(name or type(layer).__name__, layer)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from flattest.curvature.inputs import attempt, check_outputs, check_used
@@ -81,7 +82,9 @@ def _check_forward(found: ModuleOperator) -> None:
     given = few.copy()
     versions = {name: p._version for name, p in found.parameters.items()}
     random = Randomness.now()
-    f = _attempted(found, given.x)
+    with _Reads() as reads:
+        f = _attempted(found, given.x)
+    _check_copied(found.given, reads)
     if changed := [name for name, p in found.parameters.items() if p._version != versions[name]]:
         raise FlattestError(
             f"The module changes its parameters as it runs ({', '.join(changed)}), as a max_norm "
@@ -93,8 +96,33 @@ def _check_forward(found: ModuleOperator) -> None:
     parts = [] if found.whole else list(zip(f.split(1), few.split(1), strict=True))
     same = all(_gives(found, row, one.copy()) for row, one in parts)
     check_outputs("module", finite(f), same)
-    _check_used(_check_loss(found.loss, f, few.y), found.parameters)
+    _check_used(found, _check_loss(found.loss, f, few.y))
     check_first_derivatives(found.module, found.parameters, lambda: found.run(few.copy().x), f)
+
+
+class _Reads(TorchDispatchMode):
+    """Which memory a run reads."""
+
+    def __init__(self):
+        super().__init__()
+        self.memory: set[int] = set()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        given = (t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor))
+        held = (t for t in given if t.layout == torch.strided and t.numel())
+        self.memory.update(t.untyped_storage().data_ptr() for t in held)
+        return func(*args, **(kwargs or {}))
+
+
+def _check_copied(module: nn.Module, reads: _Reads) -> None:
+    """The copy uses no parameter of the module that it was copied from."""
+    for name, p in module.named_parameters():
+        if p.numel() and p.untyped_storage().data_ptr() in reads.memory:
+            raise FlattestError(
+                f"The module keeps a function that reaches its own parameter {name} (a lambda or an "
+                "inner function, say, that was made with self), so that a copy of it goes on using "
+                "the module's own weights; make that function a method."
+            )
 
 
 def _draws(found: ModuleOperator, few: Batch) -> bool:
@@ -210,10 +238,24 @@ def _every(found: ModuleOperator, every: int) -> Iterator[Batch]:
         yield batch if every == 1 else Batch(*tree_map(lambda t: t[::every], (batch.x, batch.y)))
 
 
-def _check_used(value: torch.Tensor, parameters: dict[str, nn.Parameter]) -> None:
+def _check_used(found: ModuleOperator, value: torch.Tensor) -> None:
+    """Every parameter is used by a few samples, of whose losses the sum is given, or by others."""
     if not value.requires_grad:
         raise FlattestError("The loss does not depend on the module's parameters.")
-    gradient = partial(torch.autograd.grad, allow_unused=True)
-    found = attempt("The module cannot be differentiated", gradient, value, [*parameters.values()])
-    unused = [name for name, g in zip(parameters, found, strict=True) if g is None]
-    check_used(unused, "delete unused parameters or freeze them with requires_grad_(False)")
+    unused = _without_gradient(value, found.parameters)
+    chunks = found.chunks() if unused else ()
+    for batch in chunks:
+        total = found.loss.total(found.run(batch.x), batch.y)
+        unused = _without_gradient(total, unused)
+        if not unused:
+            break
+    check_used([*unused], "delete unused parameters or freeze them with requires_grad_(False)")
+
+
+def _without_gradient(
+    value: torch.Tensor, parameters: dict[str, nn.Parameter]
+) -> dict[str, nn.Parameter]:
+    gradient = partial(torch.autograd.grad, allow_unused=True, retain_graph=True)
+    failure = "The module cannot be differentiated"
+    found = attempt(failure, gradient, value, [*parameters.values()])
+    return {name: p for (name, p), g in zip(parameters.items(), found, strict=True) if g is None}

@@ -108,7 +108,7 @@ def flattest_bases(op: ModuleOperator) -> LeastGaussNewton | str:
     found, remarks = _agreed(op, smaller)
     if seen is not None and not op.always_sees(seen):
         notes.append(f"{ANOTHER_BRANCH}: that outputs are kept is known for these data alone")
-    notes += remarks + ([f"not all symmetries are found: {lost}"] if lost else [])
+    notes += remarks + ([f"symmetries may be missing: {lost}"] if lost else [])
     layout = Layout(found, _shapes(op))
     terms, shares = _terms(op, layout)
     if shares[-1] > _ROUNDING * shares[1]:

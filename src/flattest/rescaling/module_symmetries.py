@@ -62,13 +62,14 @@ class SymmetryWalk(Walk):
         super().__init__(parameters, x, _RULES)
         self.duals: list[tuple[np.ndarray, np.ndarray]] = []
         self.lists: list[tuple[np.ndarray, np.ndarray]] = []
-        self.again: set[str] = set()
+        # Weights that stay as they are, with the reason.
+        self.again: dict[str, str] = {}
 
-    def follow(self, func, kind: Kind, result, args, kwargs) -> None:
+    def follow(self, func, kind: Kind, result, args, kwargs, given) -> None:
         try:
-            super().follow(func, kind, result, args, kwargs)
-        except NotFollowed:
-            self.hold(result, args, kwargs)
+            super().follow(func, kind, result, args, kwargs, given)
+        except NotFollowed as stop:
+            self.hold(result, args, kwargs, str(stop))
         if name_of(func).removesuffix("_") not in _AS_VECTORS and not func.is_view:
             for t in tensors_in((result, args, kwargs)):
                 if self.kind(t) == Kind.HIDDEN:
@@ -85,15 +86,14 @@ class SymmetryWalk(Walk):
             nothing = np.zeros(0, int)
             self.lists[start:stop] = [(nothing, nothing)] * (stop - start)
 
-    def hold(self, result, args, kwargs) -> None:
-        """What is not known: nothing that goes in can be changed."""
+    def hold(self, result, args, kwargs, reason: str) -> None:
+        """What is not known: nothing that goes in is changed, which may lose symmetries."""
         for t in tensors_in((args, kwargs)):
             if self.kind(t) == Kind.HIDDEN:
-                self.units.pin(self.hidden(t).units)
+                self.units.pin(self.hidden(t).units, reason)
             elif self.kind(t) == Kind.WEIGHT:
-                self.use_again(
-                    {slot.name for slot in self.memory[t.untyped_storage()._cdata].slots}
-                )
+                slots = self.memory[t.untyped_storage()._cdata].slots
+                self.use_again({slot.name for slot in slots}, reason)
         for t in tensors_in(result):
             if self.kind(t) != Kind.WEIGHT and t.numel():
                 self.write(t, Hidden(np.full(tuple(t.shape), FIXED), frozenset()))
@@ -106,9 +106,9 @@ class SymmetryWalk(Walk):
         """Statistics, and numbers that are read as others, are held."""
         try:
             return super().view(t, held)
-        except NotFollowed:
+        except NotFollowed as stop:
             if held.units is not None:
-                self.units.pin(held.units.numpy())
+                self.units.pin(held.units.numpy(), str(stop))
             return np.full(tuple(t.shape), FIXED)
 
     def weigh_again(self, name: str, ends: Ends) -> None:
@@ -123,19 +123,21 @@ class SymmetryWalk(Walk):
         self.lists += [(np.asarray(end), np.zeros(1, int)) for end in (target, source)]
         try:
             super().weigh(t, target, source)
-        except NotFollowed:
-            self.use_again({name})
+        except NotFollowed as stop:
+            self.use_again({name}, str(stop))
         if name in self.again:
-            self.units.pin(np.asarray(target))
-            self.units.pin(np.asarray(source))
+            self.pin_ends(target, source, self.again[name])
 
-    def use_again(self, names: set[str]) -> None:
-        self.again |= names
+    def use_again(self, names: set[str], reason: str) -> None:
         for name in names:
+            self.again.setdefault(name, reason)
             for end in (self.whole.get(name), self.parts.get(name)):
                 if end is not None:
-                    self.units.pin(np.asarray(end.target))
-                    self.units.pin(np.asarray(end.source))
+                    self.pin_ends(end.target, end.source, reason)
+
+    def pin_ends(self, target, source, reason: str) -> None:
+        for end in (target, source):
+            self.units.pin(np.asarray(end), reason)
 
     # What rules do with units.
 

@@ -137,6 +137,7 @@ class Walk(Seen):
         kwargs = kwargs or {}
         known = tensors_in((args, kwargs))
         hidden = all(t.requires_grad for t in known if self.kind(t) >= Kind.HIDDEN)
+        changed = self.copied(args[0]) if args and func._schema.is_mutable else None
         result = super().__torch_dispatch__(func, types, args, kwargs)
         self.entries += sum(t.numel() for t in tensors_in(result))
         kind = max(map(self.kind, known), default=Kind.CONSTANT)
@@ -150,7 +151,8 @@ class Walk(Seen):
                 self.look(kind)
             else:
                 before = self.made()
-                self.follow(func, kind, result, args, kwargs)
+                given = args if changed is None else (changed, *args[1:])
+                self.follow(func, kind, result, args, kwargs, given)
                 made = tuple(zip(before, self.made(), strict=True))
                 self.steps.append(Step(func, args, kwargs, tensors_in(result), made))
         except NotFollowed as stop:
@@ -182,11 +184,23 @@ class Walk(Seen):
             raise NotFollowed("it reads the value of a tensor that depends on its weights")
         self.branches = True
 
-    def follow(self, func, kind: Kind, result, args, kwargs) -> None:
-        """Notes what the memory of the results holds."""
+    def copied(self, t: Any) -> torch.Tensor | None:
+        """What an operation in place finds there: a copy of what depends on no parameter, since
+        rules look at the values of constants."""
+        if not isinstance(t, torch.Tensor) or (kind := self.kind(t)) >= Kind.HIDDEN:
+            return None
+        found = t.detach().clone()
+        if kind > Kind.CONSTANT:
+            self.memory[_address(found)] = Memory(kind)
+        self.alive.append(found)
+        return found
+
+    def follow(self, func, kind: Kind, result, args, kwargs, given) -> None:
+        """Notes what the memory of the results holds; `given` are the arguments as they were before
+        an operation in place."""
         name, outputs = name_of(func), tensors_in(result)
         if func._schema.is_mutable:
-            self.follow_in_place(func, kind, result, args, kwargs)
+            self.follow_in_place(func, kind, result, args, kwargs, given)
             return
         known = {_address(t) for t in tensors_in((args, kwargs))}
         if not (fresh := [t for t in outputs if t.numel() and _address(t) not in known]):
@@ -203,7 +217,7 @@ class Walk(Seen):
             held = Memory(Kind.STEPS) if not other.is_floating_point() else Memory(Kind.HIDDEN)
             self.memory[_address(other)] = held
 
-    def follow_in_place(self, func, kind: Kind, result, args, kwargs) -> None:
+    def follow_in_place(self, func, kind: Kind, result, args, kwargs, given) -> None:
         name, target = name_of(func), args[0]
         if not name.endswith("_") or not isinstance(result, torch.Tensor):
             raise NotFollowed(f"its operation {name} is not known")
@@ -213,7 +227,7 @@ class Walk(Seen):
         if kind < Kind.HIDDEN:
             self.memory[_address(target)] = Memory(kind)
             return
-        found = self.ruled(name[:-1])(self, func, result, *args, **kwargs)
+        found = self.ruled(name[:-1])(self, func, result, *given, **kwargs)
         if held is None or held.kind < Kind.HIDDEN:
             self.memory[_address(target)] = self.filled(target)
         self.write(result, found)

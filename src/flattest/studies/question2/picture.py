@@ -62,6 +62,10 @@ def limits(summaries: Sequence[Summary]):
     return drawn
 
 
+# Kinds of experiments from the same networks, with their times, drawn one under the other.
+TIMES_DRAWN = {"same-start": ("time 4", RED, -0.16), "longer": ("time 40", BLUE, 0.16)}
+
+
 def ways(summaries: Sequence[Summary]):
     """Test errors of every way on from the same networks, a panel per network."""
     from matplotlib.figure import Figure
@@ -73,12 +77,12 @@ def ways(summaries: Sequence[Summary]):
     for ax in axes[len(networks) :]:
         ax.axis("off")
     for ax, network in zip(axes, networks, strict=False):
-        rows = {i: found.get(f"same-start-{network}-{way}") for i, way in enumerate(WAYS)}
-        run = {i: summary for i, summary in rows.items() if summary is not None}
-        ranges(ax, {i: summary.column("test_error") for i, summary in run.items()}, BLUE)
-        for i in rows:
-            text = seeds_in_words(run[i].seeds) if i in run else "not run"
-            ax.text(0.49, i, text, ha="right", va="center", size=6, color=INK)
+        for kind, (label, colour, shift) in TIMES_DRAWN.items():
+            rows = {i: found.get(f"{kind}-{network}-{way}") for i, way in enumerate(WAYS)}
+            run = {i: row.column("test_error") for i, row in rows.items() if row is not None}
+            ranges(ax, {i + shift: error for i, error in run.items()}, colour, label)
+        for i, way in enumerate(WAYS):
+            ax.text(0.49, i, _seeds(found, network, way), ha="right", va="center", size=6)
         named_rows(ax, dict(enumerate(WAYS.values())))
         ax.set(
             title=TITLES.get(network, network.replace("-", " ")),
@@ -86,7 +90,16 @@ def ways(summaries: Sequence[Summary]):
             xlabel="test error",
         )
         ax.title.set_size(9)
+    handles, labels = axes[0].get_legend_handles_labels()
+    axes[-1].legend(handles, labels, frameon=False, loc="center")
     return drawn
+
+
+def _seeds(found: Mapping[str, Summary], network: str, way: str) -> str:
+    """Of how many seeds the row of a way is, each time apart where these differ."""
+    runs = (found.get(f"{kind}-{network}-{way}") for kind in TIMES_DRAWN)
+    counts = {run.seeds for run in runs if run is not None}
+    return ", ".join(map(seeds_in_words, sorted(counts))) or "not run"
 
 
 def decides(summaries: Sequence[Summary]):
