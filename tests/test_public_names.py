@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 
 import flattest
@@ -70,3 +71,18 @@ def test_help_of_the_package_names_what_exists_and_its_example_runs(capsys):
     example = re.search(r"(?:^    .*\n|^\n)+", about, re.MULTILINE)
     exec("\n".join(line.strip() for line in example[0].splitlines()), {})
     assert "least over rescalings" in capsys.readouterr().out
+
+
+def test_asking_for_a_name_leaves_numpys_random_numbers(monkeypatch):
+    """Importing JAX draws some."""
+    real = importlib.import_module
+
+    def drawing(name):
+        np.random.rand()
+        return real(name)
+
+    monkeypatch.setattr(flattest.importlib, "import_module", drawing)
+    monkeypatch.delitem(vars(flattest), "MLP", raising=False)
+    before = np.random.get_state()
+    assert flattest.MLP.__name__ == "MLP"
+    assert all(np.array_equal(*pair) for pair in zip(before, np.random.get_state(), strict=True))

@@ -143,3 +143,62 @@ def test_small_data_are_read_once():
 def test_an_empty_loader_is_refused(streamed):
     with pytest.raises(ft.FlattestError, match="at least one sample"):
         ft.torch.trace(mlp(4, 6, 3), Loader(Pairs(X[:0], Y[:0])), "cross_entropy")
+
+
+class Twos(torch.utils.data.Dataset):
+    """Samples of two inputs in a tuple: a loader collates them to a list."""
+
+    def __len__(self):
+        return N
+
+    def __getitem__(self, i):
+        return (X[i, :2], X[i, 2:]), Y[i]
+
+
+class Beside(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = mlp(4, 6, 3)
+
+    def forward(self, one, other):
+        return self.inner(torch.cat([one, other], 1))
+
+
+def test_several_inputs_are_those_of_a_loader_s_list_and_of_a_tuple():
+    torch.manual_seed(0)
+    module = Beside()
+    alike = module.inner, (X, Y)
+    for given in (Loader(Twos(), 5), ((X[:, :2], X[:, 2:]), Y), ([X[:, :2], X[:, 2:]], Y)):
+        found = ft.torch.trace(module, given, "cross_entropy")
+        assert found.value == pytest.approx(
+            ft.torch.trace(*alike, "cross_entropy").value, rel=1e-12
+        )
+
+
+def test_arrays_may_lie_in_any_order():
+    module, x, y = mlp(4, 6, 3), X.numpy().astype(float), Y.numpy()
+    expected = ft.torch.trace(module, (x, y), "cross_entropy").value
+    turned = np.ascontiguousarray(x[::-1])[::-1], y[::-1].copy()[::-1]
+    by_name = {"input": x, "mask": None, "labels": y}
+    for given in (
+        turned,
+        (x.astype(">f8"), y.astype(">i8")),
+        (x.astype(np.longdouble), y),
+        by_name,
+    ):
+        found = ft.torch.trace(module, given, "cross_entropy")
+        assert found.value == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("x", "words"),
+    [
+        (np.array([["a"] * 4] * N), "not numbers"),
+        (X.numpy().astype(object), "not numbers"),
+        (X.to_sparse(), "sparse or nested"),
+        (torch.nested.nested_tensor([torch.ones(3)] * N, layout=torch.jagged), "sparse or nested"),
+    ],
+)
+def test_what_is_no_dense_array_of_numbers_is_refused_in_a_sentence(x, words):
+    with pytest.raises(ft.FlattestError, match=words):
+        ft.torch.trace(mlp(4, 6, 3), (x, Y), "cross_entropy")

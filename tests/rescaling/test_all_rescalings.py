@@ -29,6 +29,13 @@ def into(θ, layer, by):
     θ[f"{layer}.bias"] = θ[f"{layer}.bias"] * by
 
 
+def pasted(m, x):
+    """Zeros, to a part of which is added."""
+    h = torch.zeros(len(x), 2, 6, dtype=x.dtype)
+    h[:, 1] += m.a(x).relu()
+    return m.b(h[:, 1])
+
+
 def units(θ, s):
     into(θ, "a", s[:6])
     θ["b.weight"] = θ["b.weight"] / s[:6]
@@ -215,6 +222,19 @@ NO_UNITS = {"a": nn.Identity, "b": lambda: nn.Linear(4, 1)}
 SIX = lambda: nn.Linear(6, 1)  # noqa: E731
 FOLLOWED = {
     "units": (lambda m, x: m.b(m.a(x).relu()), {}, units, 6),
+    "a sum in place": (
+        lambda m, x: m.b(torch.zeros(len(x), 6, dtype=x.dtype).add_(m.a(x).relu())),
+        {},
+        units,
+        6,
+    ),
+    "a product in place": (
+        lambda m, x: m.b(torch.ones(len(x), 6, dtype=x.dtype).mul_(m.a(x).relu())),
+        {},
+        units,
+        6,
+    ),
+    "a part in place": (pasted, {}, units, 6),
     "a step times its value": (lambda m, x: m.b((h := m.a(x)) * (h > 0)), {}, units, 6),
     "half of h + |h|": (lambda m, x: m.b(((h := m.a(x)) + h.abs()) / 2), {}, units, 6),
     "filled with 0": (lambda m, x: m.b((h := m.a(x)).masked_fill(h < 0, 0.0)), {}, units, 6),

@@ -222,7 +222,55 @@ def seldom_dropped(m, x):
     return m.b(m.a(x).relu() * (torch.rand(()) > 1e-3))
 
 
+class Own(nn.Module):
+    """A setting that PyTorch's tables of words have too: the three largest units alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.sparse = Linear(4, 6), Linear(6, 1), True
+
+    def forward(self, x):
+        h = self.a(x).relu()
+        return self.b(h * (h >= h.topk(3, dim=1).values[:, -1:]) if self.sparse else h)
+
+
+class Closure(nn.Module):
+    """Its decoder is the transposed encoder, by a function made with this very module."""
+
+    def __init__(self):
+        super().__init__()
+        self.a = Linear(4, 1)
+        self.decode = lambda h: h @ self.a.weight @ self.a.weight.T
+
+    def forward(self, x):
+        return self.decode(self.a(x).relu())
+
+
+def kept(m, x):
+    h = m.a(x).relu()
+    m.seen.append(h)
+    return m.b(h)
+
+
+def routed(m, x):
+    """Each of two experts is run only for the samples that are its own."""
+    out = x.new_zeros(len(x), 6)
+    for sign, expert in ((1, m.a), (-1, m.c)):
+        if len(rows := (sign * x[:, 0] > 0).nonzero()[:, 0]):
+            out = out.index_add(0, rows, expert(x[rows]).relu())
+    return m.b(out)
+
+
+def first_to_one():
+    """The first samples are all of one expert."""
+    module, x, y = vectors(two(routed, c=Linear(4, 6)))
+    return module, x[(-x[:, 0]).argsort()], y
+
+
 MEASURED = {
+    "a setting of its own": lambda: vectors(Own()),
+    "activations kept in a list": lambda: vectors(two(kept, seen=[])),
+    "experts that the first samples do not reach": first_to_one,
     "in place": lambda: vectors(two(in_place)),
     "views": lambda: vectors(two(views)),
     "as_strided": lambda: vectors(
@@ -318,6 +366,11 @@ MEASURED = {
     "turned about and back": lambda: vectors(two(lambda m, x: m.b(m.a(x).relu().flip(0)).flip(0))),
 }
 REFUSED = {
+    "a closure over itself": (
+        lambda: vectors(Closure().double()),
+        "reaches its parameter a.weight",
+    ),
+    "torch.jit": (lambda: vectors(torch.jit.script(two().a)), "compiled by torch.jit"),
     "outputs that drift": (lambda: vectors(Stateful(1.0)), "other outputs each time"),
     "noise": (
         lambda: vectors(two(lambda m, x: m.b(m.a(x).relu() + torch.randn(6)))),

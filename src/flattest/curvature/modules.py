@@ -119,9 +119,9 @@ def _check_copied(module: nn.Module, reads: _Reads) -> None:
     for name, p in module.named_parameters():
         if p.numel() and p.untyped_storage().data_ptr() in reads.memory:
             raise FlattestError(
-                f"The module keeps a function that reaches its own parameter {name} (a lambda or an "
-                "inner function, say, that was made with self), so that a copy of it goes on using "
-                "the module's own weights; make that function a method."
+                f"The module keeps a function that reaches its parameter {name} past the module (a "
+                "lambda made with self, say), so that a copy goes on using the module's own "
+                "weights; make that function a method."
             )
 
 
