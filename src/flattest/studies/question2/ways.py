@@ -184,9 +184,10 @@ LONGER: dict[str, tuple[ft.MLP, int, str]] = {
         "the least; with its pattern kept 1-SAM came to 0.001 in the setting of Figure 11b.",
     ),
 }
-LONGER_PREDICTIONS: dict[str, tuple[str, tuple[AnyExpectation, ...]]] = {
+# By kind, network and way.
+LONGER_PREDICTIONS: dict[tuple[str, str, str], tuple[str, tuple[AnyExpectation, ...]]] = {
     **{
-        f"longer-sim-ln-{way}": (
+        ("longer", "sim-ln", way): (
             f"With Sim-LN and ten times the time, {way} comes near the least trace and "
             "generalizes.",
             (perfect(0.15), flattest(0.5)),
@@ -194,99 +195,99 @@ LONGER_PREDICTIONS: dict[str, tuple[str, tuple[AnyExpectation, ...]]] = {
         for way in ("flow-unseen", "sam", "sam-kept", "label-noise")
     },
     **{
-        f"longer-sim-ln-{way}": (
+        ("longer", "sim-ln", way): (
             f"With Sim-LN and ten times the time, {way} is still on its way, like the others.",
             (poor(0.15),),
         )
         for way in ("flow-seen", "m-sam")
     },
     **{
-        f"longest-sim-ln-{way}": (
+        ("longest", "sim-ln", way): (
             f"With Sim-LN and a hundred times the time, {way} comes near the least trace and "
             "generalizes.",
             (perfect(0.15), flattest(0.2)),
         )
         for way in ("flow-unseen", "flow-seen", "sam", "sam-kept", "label-noise")
     },
-    "longer-bias-flow-unseen": (
+    ("longer", "bias", "flow-unseen"): (
         "With bias and ten times the time, the flow that sees no kinks reaches the least trace "
         "and generalizes.",
         (perfect(0.05), flattest(0.03)),
     ),
-    "longer-bias-flow-seen": (
+    ("longer", "bias", "flow-seen"): (
         "With bias and ten times the time, the flow that sees kinks reaches the least trace and "
         "does not generalize.",
         (poor(0.15), flattest(0.03)),
     ),
-    "longer-bias-sam": (
+    ("longer", "bias", "sam"): (
         "With bias and ten times the time, 1-SAM reaches the least trace and does not generalize.",
         (poor(0.2), flattest(0.03)),
     ),
-    "longer-bias-sam-kept": (
+    ("longer", "bias", "sam-kept"): (
         "With bias and ten times the time, 1-SAM that crosses no kink reaches the least trace and "
         "generalizes.",
         (perfect(0.05), flattest(0.03)),
     ),
-    "longer-bias-flow-walls": (
+    ("longer", "bias", "flow-walls"): (
         "With bias and ten times the time, the flow with one-way walls reaches the least trace and "
         "does not generalize.",
         (poor(0.2), flattest(0.03)),
     ),
-    "longer-bias-m-sam": (
+    ("longer", "bias", "m-sam"): (
         "With bias and ten times the time, m-SAM without noise reaches the least trace and does "
         "not generalize.",
         (poor(0.2), flattest(0.03)),
     ),
-    "longer-bias-label-noise": (
+    ("longer", "bias", "label-noise"): (
         "With bias and ten times the time, label-noise SGD reaches the least trace and "
         "generalizes.",
         (perfect(0.1), flattest(0.03)),
     ),
-    "longer-sim-bn-flow-unseen": (
+    ("longer", "sim-bn", "flow-unseen"): (
         "With Sim-BN and ten times the time, the flow that sees no kinks generalizes.",
         (perfect(0.05),),
     ),
-    "longer-sim-bn-sam": (
+    ("longer", "sim-bn", "sam"): (
         "With Sim-BN and ten times the time, 1-SAM generalizes.",
         (perfect(0.05),),
     ),
-    "longer-sim-bn-sam-kept": (
+    ("longer", "sim-bn", "sam-kept"): (
         "With Sim-BN and ten times the time, 1-SAM that crosses no kink generalizes.",
         (perfect(0.05),),
     ),
     **{
-        f"longer-sim-bn-{way}": (
+        ("longer", "sim-bn", way): (
             f"With Sim-BN and ten times the time, {way} generalizes.",
             (perfect(0.05),),
         )
         for way in ("flow-seen", "m-sam", "label-noise")
     },
-    "longer-three-layers-flow-seen": (
+    ("longer", "three-layers", "flow-seen"): (
         "With three layers and ten times the time, the flow that sees kinks comes near the least "
         "trace and does not generalize.",
         (poor(0.15), flattest(0.05)),
     ),
-    "longer-three-layers-m-sam": (
+    ("longer", "three-layers", "m-sam"): (
         "With three layers and ten times the time, m-SAM without noise comes near the least trace "
         "and does not generalize.",
         (poor(0.2), flattest(0.05)),
     ),
-    "longer-three-layers-label-noise": (
+    ("longer", "three-layers", "label-noise"): (
         "With three layers and ten times the time, label-noise SGD comes near the least trace and "
         "generalizes.",
         (perfect(0.1), flattest(0.05)),
     ),
-    "longer-three-layers-flow-unseen": (
+    ("longer", "three-layers", "flow-unseen"): (
         "With three layers and ten times the time, the flow that sees no kinks reaches the least "
         "trace and generalizes.",
         (perfect(0.1), flattest(0.03)),
     ),
-    "longer-three-layers-sam": (
+    ("longer", "three-layers", "sam"): (
         "With three layers and ten times the time, 1-SAM reaches the least trace and does not "
         "generalize.",
         (poor(0.2), flattest(0.03)),
     ),
-    "longer-three-layers-sam-kept": (
+    ("longer", "three-layers", "sam-kept"): (
         "With three layers and ten times the time, 1-SAM that crosses no kink reaches the least "
         "trace and generalizes.",
         (perfect(0.1), flattest(0.03)),
@@ -295,12 +296,9 @@ LONGER_PREDICTIONS: dict[str, tuple[str, tuple[AnyExpectation, ...]]] = {
 TIMES = {"same-start": TIME, "longer": 10 * TIME, "longest": 100 * TIME}
 
 
-def _longer(panel: str) -> ft.Experiment:
-    kind, _, rest = panel.partition("-")
-    network = next(name for name in LONGER if rest.startswith(f"{name}-"))
+def _longer(kind: str, network: str, way: str) -> ft.Experiment:
     model, seeds, notes = LONGER[network]
-    way = rest.removeprefix(f"{network}-")
-    statement, predictions = LONGER_PREDICTIONS[panel]
+    statement, predictions = LONGER_PREDICTIONS[kind, network, way]
     return _from_one_start(network, model, way, statement, predictions, seeds, notes, kind)
 
 
@@ -566,7 +564,7 @@ EXPERIMENTS = (
         for way in onwards(TIME, 100)
         if way != "flow-walls"
     ),
-    *map(_longer, LONGER_PREDICTIONS),
+    *(_longer(*panel) for panel in LONGER_PREDICTIONS),
     _digits("sam", "On images of two digits 1-SAM generalizes as it is."),
     _digits(
         "sam-kept", "On images of two digits 1-SAM that crosses no kink does too.", pattern="kept"
