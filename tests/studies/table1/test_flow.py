@@ -31,7 +31,7 @@ def test_a_cell_is_that_of_the_committed_seeds(row):
 
 
 def test_the_grade_follows_the_interval():
-    summary = COMMITTED["question2/same-start-bias-flow-unseen"]
+    summary = COMMITTED["question2/longer-bias-flow-unseen"]
     asked = flow.FLOWS["bias"]
 
     def graded(*errors):

@@ -99,7 +99,8 @@ def _seeds(found: Mapping[str, Summary], network: str, way: str) -> str:
     """Of how many seeds the row of a way is, each time apart where these differ."""
     runs = (found.get(f"{kind}-{network}-{way}") for kind in TIMES_DRAWN)
     counts = {run.seeds for run in runs if run is not None}
-    return ", ".join(map(seeds_in_words, sorted(counts))) or "not run"
+    missing = "not built" if network in OTHERS and way == "flow-walls" else "not run"
+    return ", ".join(map(seeds_in_words, sorted(counts))) or missing
 
 
 def decides(summaries: Sequence[Summary]):
@@ -180,7 +181,7 @@ def _panel(ax, title: str, summary: Summary) -> None:
         ax.text(j, i, text, ha="center", va="center", color="w" if error > 0.25 else "k", size=8)
     ax.set_xticks(range(len(xs)), [f"{x:g}" for x in xs])
     ax.set_yticks(range(len(ys)), [f"{y:g}" for y in ys])
-    words = f"{title}: test error (median of {summary.seeds} seeds)"
+    words = f"{title}\ntest error, median of {summary.seeds} seeds"
     ax.set(title=words, xlabel=LABELS[column], ylabel=LABELS[row])
     ax.title.set_size(8)
 

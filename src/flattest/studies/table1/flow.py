@@ -25,7 +25,7 @@ SMALL, FULL = "n = 40, d = 10, width 50", "the paper's size"
 TAIL = "test_error in the last tenth"
 FLOWS = {
     "no-bias": Evidence("same-start-no-bias-flow-unseen", TAIL, FULL),
-    "bias": Evidence("same-start-bias-flow-unseen", TAIL, FULL),
+    "bias": Evidence("longer-bias-flow-unseen", TAIL, FULL),
     "sim-bn": Evidence("ways-sim-bn", "flow-unseen, test error at the end", SMALL),
     "sim-ln": Evidence("ways-sim-ln", "flow-unseen, test error at the end", SMALL),
 }
