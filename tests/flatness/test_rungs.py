@@ -107,14 +107,14 @@ def test_few_products_give_a_lower_bound_with_its_residual():
     op = SimpleNamespace(size=30, matmat=lambda rows: rows @ H, as_params=lambda v: v)
     spectrum = np.linalg.eigvalsh(H)
     for most in (3, 40):
-        found = _by_few_products(op, 1, 1e-6, most)
+        found = _by_few_products(op, 1, 1e-6, most, np.empty((0, 0)))
         value, residual = found.values[0], found.residuals[0]
         assert value <= spectrum[-1] * (1 + 1e-12)
         assert np.abs(spectrum - value).min() <= 1.01 * residual * np.abs(spectrum).max() + 1e-12
         assert found.route.startswith("estimate") == (most == 3)
     op.matmat = np.zeros_like
     with pytest.raises(DeadNetwork):
-        _by_few_products(op, 1, 1e-6, 3)
+        _by_few_products(op, 1, 1e-6, 3, np.empty((0, 0)))
 
 
 def test_without_products_a_smooth_network_has_no_trace_and_with_few_an_estimate():
