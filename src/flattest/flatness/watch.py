@@ -48,9 +48,9 @@ DEFAULT = ("trace", "least_trace", "top_eigenvalue")
 PLANNED = 0.8
 """Of the share: a clock does not see that the steps after a row begin with cold caches."""
 COMPARED = 2  # rows of a rung; further ones leave half of what is allowed for the next rung
-# What a glance is expected to take, which nothing was measured before to tell from: so many steps of
-# the training (measured: 1.9 of ResNet-20's and of a transformer's, of 64 samples each).
 STEPS_OF_A_GLANCE = 4
+"""What a glance is expected to take, since nothing was measured before that tells: measured were 1.9
+steps of 64 samples of ResNet-20, and of a transformer."""
 _OF_EVERY_ROW = {"step", "seconds", "samples", "train_loss"}
 
 
