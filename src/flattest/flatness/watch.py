@@ -49,8 +49,8 @@ PLANNED = 0.8
 """Of the share: a clock does not see that the steps after a row begin with cold caches."""
 COMPARED = 2  # rows of a rung; further ones leave half of what is allowed for the next rung
 STEPS_OF_A_GLANCE = 4
-"""What a glance is expected to take, since nothing was measured before that tells: measured were 1.9
-steps of 64 samples of ResNet-20, and of a transformer."""
+"""Steps that a glance is expected to take, since nothing measured before tells. Measured: 1.9 of
+ResNet-20's, and of a transformer's, of 64 samples each."""
 _OF_EVERY_ROW = {"step", "seconds", "samples", "train_loss"}
 
 
