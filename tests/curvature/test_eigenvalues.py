@@ -82,6 +82,32 @@ def test_many_points_do_without_the_gram_matrix():
     assert without.values == pytest.approx(with_gram.values, rel=1e-9)
 
 
+def counted(op):
+    """A list that each product with ∇²L, or with its residual part, makes longer."""
+    taken, products, residual = [], op.matmat, op.residual_matmat
+    op.matmat = lambda rows: (taken.extend(rows), products(rows))[1]
+    op.residual_matmat = lambda rows: (taken.extend(rows), residual(rows))[1]
+    op.matvec = lambda v: op.matmat(v[None])[0]
+    return taken
+
+
+@pytest.mark.parametrize("activation", ["relu", "softplus"])
+@pytest.mark.parametrize(("k", "most"), [(1, 1), (1, 4), (1, 16), (2, 6)])
+def test_no_more_products_are_taken_than_are_allowed(activation, k, most):
+    """Whether there is a Gram matrix or not, and where all of ∇²L's columns would be few enough."""
+    model, data, params, _, dense = point("bias", activation, "random", "mse")
+    function = ft.FunctionModel(model.apply, None)
+    spectrum = np.linalg.eigvalsh(dense)
+    for made in (model, function):
+        op = operator_of(made, params, data)
+        taken = counted(op)
+        found = top_eigenvalues(op, k, 1e-9, most_products=most)
+        assert len(taken) <= max(most, k + 1)
+        assert (found.values <= spectrum[::-1][: len(found.values)] * (1 + 1e-9)).all()
+        if found.route != "enclosed":  # That one is proven, whatever its vector's residual.
+            assert found.route.startswith("estimate") == (found.residuals.max() > 1e-9)
+
+
 def test_a_larger_eigenvalue_is_not_missed_beside_the_gram_matrixs():
     """One output weight is 0, and its neuron's cross terms with ∂f/∂W2 ≠ 0 have an eigenvector
     orthogonal to every ∇f_i; far from interpolation it is the largest."""

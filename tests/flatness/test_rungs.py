@@ -3,6 +3,7 @@
 import csv
 from types import SimpleNamespace
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -45,6 +46,8 @@ def test_an_estimate_has_another_name_than_an_exact_value():
     assert named("trace", Quantity(2.0, "exact")) == {"trace": 2.0}
     found = named("trace", Quantity(2.0, "estimate: Hutchinson", stderr=0.5))
     assert found == {"trace_estimate": 2.0, "trace_stderr": 0.5}
+    found = named("trace", Quantity(2.0, "estimate: Hutchinson", stderr=0.0))
+    assert found == {"trace_estimate": 2.0, "trace_stderr": 0.0}
     found = named("edge", Quantity(2.0, "estimate: Lanczos", residual=0.1))
     assert found == {"edge_estimate": 2.0, "edge_residual": 0.1}
 
@@ -64,6 +67,22 @@ def test_rows_are_compared_with_their_like():
     assert alike([start, estimated]) == []
     # Without a trace at all is another kind than with an estimate.
     assert alike([row(0, 4), estimated]) == []
+    # The start, measured again with more products, is not something to compare the start with.
+    again, at_five = {**start, "trace": 6.0}, {**start, "step": 5}
+    assert alike([start, again]) == []
+    assert alike([*early, start, again]) == early
+    assert alike([start, at_five, later, again]) == [again, at_five, later]
+
+
+def test_the_sentence_compares_the_last_step_with_the_first():
+    """All products begin with the start, which is measured after what came later."""
+    rows = [
+        row(step, 4, trace=trace, least_trace=4.0) for step, trace in ((0, 10), (50, 8), (90, 5))
+    ]
+    said = watch_with([*rows, rows[0]]).sentence()
+    assert "Tr ∇²L is 5 at step 90 and 10 at step 0" in said
+    assert "only rescaled" in said
+    assert "No two networks were measured alike" in watch_with([rows[0], rows[0]]).sentence()
 
 
 def watch_with(rows, samples=4):
@@ -85,6 +104,21 @@ def test_the_sentence_says_of_how_many_samples_and_whether_it_estimates():
     assert "η λ_max / 2 is at least 0.5" in said
 
 
+def test_an_estimate_without_an_error_is_spoken_of_as_any_other():
+    """At an interpolator ∇²L is its Gauss–Newton part, and what is drawn of the rest is 0."""
+    rng = np.random.default_rng(0)
+    params = {"W": rng.normal(size=(4, 10)), "a": rng.normal(size=10)}
+    function, x = lambda p, x: jnp.tanh(x @ p["W"]) @ p["a"], rng.normal(size=(6, 4))
+    data = x, np.asarray(function(params, x))
+    settings = settings_of(Rung(6, Products.FEW), None)
+    found = ft.league(function, params, data, only=["trace"], settings=settings)
+    estimated = named("trace", found.values["trace"])
+    assert estimated["trace_stderr"] == 0
+    watch = ft.Watch(function, data, samples=6)
+    watch.rows = [row(0, 6, **estimated), row(9, 6, **estimated)]
+    assert "estimates, to ± 0 and 0" in watch.close()
+
+
 def test_a_file_has_a_column_for_every_name_and_a_store_the_rows_that_are_compared(tmp_path):
     early, late = row(0, 2, trace=10.0), row(5, 2, trace=5.0)
     estimated = row(0, 4, trace_estimate=7.0, trace_stderr=1.5)
@@ -100,6 +134,22 @@ def test_a_file_has_a_column_for_every_name_and_a_store_the_rows_that_are_compar
     assert np.array_equal(stored.run()["samples"], [2, 2])
 
 
+def test_curves_and_epochs_do_not_go_back(tmp_path):
+    steps, full = (0, 50, 90), {"top_eigenvalue": 3.0}
+    rows = [*(row(step, 4, trace=10.0) for step in steps), row(0, 4, trace=10.0, **full)]
+    rows.append(row(95, 4, trace=9.0, **full))
+    store, logged = ft.StoreLog(tmp_path / "store", "mine"), []
+    log = ft.WandbLog(SimpleNamespace(log=logged.append))
+    for one in rows:
+        log.write(one)
+    store.close(rows, "sentence")
+    (stored,) = ft.Store.open(tmp_path / "store").runs()
+    assert np.array_equal(stored.run()["epoch"], [0, 50, 90, 95])
+    for name, expected in (("trace", [0, 50, 90, 95]), ("top_eigenvalue", [0, 95])):
+        has = [one for one in logged if f"flattest/4_samples/{name}" in one]
+        assert [one["flattest/4_samples/step"] for one in has] == expected
+
+
 def test_few_products_give_a_lower_bound_with_its_residual():
     rng = np.random.default_rng(0)
     root = rng.normal(size=(30, 20))
@@ -107,14 +157,14 @@ def test_few_products_give_a_lower_bound_with_its_residual():
     op = SimpleNamespace(size=30, matmat=lambda rows: rows @ H, as_params=lambda v: v)
     spectrum = np.linalg.eigvalsh(H)
     for most in (3, 40):
-        found = _by_few_products(op, 1, 1e-6, most)
+        found = _by_few_products(op, 1, 1e-6, most, np.empty((0, 0)))
         value, residual = found.values[0], found.residuals[0]
         assert value <= spectrum[-1] * (1 + 1e-12)
         assert np.abs(spectrum - value).min() <= 1.01 * residual * np.abs(spectrum).max() + 1e-12
         assert found.route.startswith("estimate") == (most == 3)
     op.matmat = np.zeros_like
     with pytest.raises(DeadNetwork):
-        _by_few_products(op, 1, 1e-6, 3)
+        _by_few_products(op, 1, 1e-6, 3, np.empty((0, 0)))
 
 
 def test_without_products_a_smooth_network_has_no_trace_and_with_few_an_estimate():
@@ -160,9 +210,37 @@ def test_the_code_of_a_module_is_checked_once_for_a_number_of_samples_and_at_the
     expected = ft.torch.trace(module, (data[0][[0, 4]], data[1][[0, 4]]), "cross_entropy").value
     assert watch.rows[-1]["trace"] == pytest.approx(expected, rel=1e-12)
     checked.clear()
-    watch.steps += 1
     watch.close(final=True)
     assert checked == [2]
+
+
+@pytest.mark.parametrize("complete", [False, True])
+def test_the_code_of_a_module_is_checked_at_the_end_whether_a_row_is_taken_or_not(
+    monkeypatch, complete
+):
+    torch = pytest.importorskip("torch", exc_type=ImportError)
+    from flattest.errors import FlattestError
+
+    class Changed(torch.nn.Module):
+        """Its code changes as it is trained: a part of the outputs loses its derivative."""
+
+        def __init__(self):
+            super().__init__()
+            self.one, self.two, self.cut = torch.nn.Linear(4, 3), torch.nn.Linear(4, 3), False
+
+        def forward(self, x):
+            h = self.two(x)
+            return self.one(x) + (h.detach() + 0 * h if self.cut else h)
+
+    torch.manual_seed(0)
+    module, data = Changed(), (torch.randn(8, 4), torch.randint(0, 3, (8,)))
+    watch = ft.torch.Watch(module, data, "cross_entropy", samples=2, share=1e9)
+    for _ in range(4):
+        watch.step()
+    module.cut = True
+    monkeypatch.setattr(watch, "_complete", lambda step: complete)
+    with pytest.raises(FlattestError, match="erivative"):
+        watch.close(final=True)
 
 
 def test_the_operation_that_ends_the_walk_is_named():

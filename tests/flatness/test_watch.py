@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import flattest as ft
-from flattest.flatness.watch import PLANNED
+from flattest.flatness.watch import PLANNED, STEPS_OF_A_GLANCE
 from flattest.flatness.words import explained, flatter_or_rescaled
 from support import cases
 
@@ -26,11 +26,23 @@ class Clock:
 
 
 class Counted(ft.Watch):
-    """A watch that takes `cost` seconds of a clock's time for each sample that it looks at."""
+    """A watch that takes `cost` seconds of a clock's time for each sample that it looks at. By how
+    much longer than expected each measurement took, it keeps."""
+
+    least_guess = 0.1
 
     def __init__(self, *args, cost, **settings):
-        self.clock, self.cost = Clock(), cost
+        self.clock, self.cost, self.beyond = Clock(), cost, []
         super().__init__(*args, **settings, clock=self.clock)
+
+    def _affordable(self, cost, part=1.0):
+        self.expected = cost
+        return super()._affordable(cost, part)
+
+    def _timed(self, call):
+        expected, took = self.expected, super()._timed(call)
+        self.beyond.append(max(0.0, took - expected))
+        return took
 
     def _operator(self, params, data):
         self.clock.now += self.cost * len(data.y)
@@ -42,20 +54,59 @@ def network():
     return model, cases.params(model, data), data
 
 
-@pytest.mark.parametrize("cost", [0.02, 1.0, 30.0])
-def test_measuring_takes_no_more_than_its_share(cost):
+def shares(watch, params, steps):
+    """What was spent of the time by each step of a second, and that it is what it may be: nothing
+    is measured unless what is expected of it fits, so that the share is passed by no more than what
+    one measurement took longer than expected."""
+    found = []
+    for _ in range(steps):
+        watch.clock.now += 1.0
+        before, measured = watch.spent / watch.clock.now, len(watch.beyond)
+        watch.step(params)
+        assert before <= PLANNED * 0.05 or len(watch.beyond) == measured
+        found.append(watch.spent / watch.clock.now)
+        assert watch.spent <= 0.05 * watch.clock.now + max(watch.beyond, default=0.0)
+    return np.array(found)
+
+
+@pytest.mark.parametrize(("cost", "steps"), [(0.02, 400), (1.0, 2000), (30.0, 6000)])
+def test_measuring_takes_no_more_than_its_share(cost, steps):
+    """At no step, but for a glance at two samples that takes longer than four steps of training:
+    then it is passed by the difference, and kept from when that is made up for."""
     model, params, data = network()
     watch = Counted(model, data, share=0.05, samples=4, cost=cost, measures=["trace"])
-    taken = []
-    for _ in range(150):
-        watch.clock.now += 1.0
-        if watch.step(params) is not None:
-            taken.append(watch.spent / watch.clock.now)
-    assert all(share <= 0.05 for share in taken)
-    # What is allowed is used, once a glance at two samples was less than that.
-    left = PLANNED * 0.05 * watch.clock.now - watch.spent
-    assert left < 5 * cost
-    assert (len(watch.rows) > 0) == (cost < 30)
+    found = shares(watch, params, steps)
+    glance = 2 * cost
+    assert watch.beyond[0] == max(0.0, glance - STEPS_OF_A_GLANCE)
+    assert max(watch.beyond[1:]) < 1e-9
+    kept = np.arange(1, steps + 1) >= (glance / 0.05 if watch.beyond[0] else 0)
+    assert (found[kept] <= 0.05).all()
+    assert (found.max() > 0.05) == (cost == 30)
+    # What is allowed is used.
+    assert PLANNED * 0.05 * watch.clock.now - watch.spent < 5 * cost
+    assert len(watch.rows) > 0
+
+
+class Compiled(Counted):
+    """The first row of each rung takes twenty seconds more than any of before tells."""
+
+    def _league(self, params, data, only, settings):
+        rung = data.n, settings.most_products
+        compiled = vars(self).setdefault("compiled", set())
+        self.clock.now += 20.0 * (rung not in compiled)
+        compiled.add(rung)
+        return super()._league(params, data, only, settings)
+
+
+def test_what_a_first_row_takes_too_long_is_made_up_for_before_the_next():
+    model, params, data = network()
+    watch = Compiled(model, data, share=0.05, samples=4, cost=0.02, measures=["trace"])
+    found = shares(watch, params, 3000)
+    assert found.max() > 0.05
+    # The two first rows of two samples. That of four is expected to take as long as they, and more.
+    assert [beyond > 1e-9 for beyond in watch.beyond].count(True) == 2
+    assert {row["samples"] for row in watch.rows} == {2, 4}
+    assert found[-1] <= 0.05
 
 
 class Constant(Counted):
@@ -75,16 +126,16 @@ def test_rows_of_few_samples_tell_that_more_cost_little_more():
     model, params, data = network()
     data = ft.Dataset(np.tile(data.x, (64, 1)), np.tile(data.y, 64))
     watch = Constant(model, data, share=0.05, samples=64, cost=0.0, measures=["trace"])
-    shares = []
+    taken = []
     for _ in range(2000):
         watch.clock.now += 0.1
         watch.step(params)
-        shares.append(watch.spent / watch.clock.now)
-    assert max(shares) <= 0.05
+        taken.append(watch.spent / watch.clock.now)
+    assert max(taken) <= 0.05
     samples = [row["samples"] for row in watch.rows]
     assert samples == sorted(samples)
     assert set(samples) == {2, 4, 16, 64}
-    assert watch.rows[0]["seconds"] < 10
+    assert watch.rows[0]["seconds"] < 15
     assert watch.rows[samples.index(64)]["seconds"] < 100
     assert samples.count(64) >= 10
     # Each number of samples begins with the network at the start.

@@ -53,8 +53,9 @@ def top_eigenvalues(
     has none (JAX functions, modules), a product of E with one random vector stands for it, with a
     hundredfold margin. Block Lanczos finds the others: each value is an eigenvalue to its residual
     ≤ tol, and a larger one would be orthogonal to a random vector.
-    With `most_products`, where there is no Gram matrix, Lanczos ends after as many: values that are
-    not at tol by then are lower bounds, with the residual that they have (route "estimate").
+    With `most_products` no more of these are taken, or k + 1 where that is more: nothing is
+    decomposed, and Lanczos ends with them. Values that are not at tol by then are lower bounds,
+    with the residual that they have (route "estimate").
     A dead network, whose ∇²L is 0, is refused.
     """
     if not isinstance(k, int | np.integer) or not 1 <= k <= op.size:
@@ -65,12 +66,13 @@ def top_eigenvalues(
         gram = op.gauss_newton_gram() if resolvent is None else resolvent.gauss_newton()
         bound = op.residual_bound() if len(gram) else 0.0
         residual_part = _SURELY * op.residual_size() if bound is None else bound
+        few = None if most_products is None else max(most_products - (bound is None), 1)
         if not np.isfinite(gram).all() or not np.isfinite(residual_part):
             raise _overflow()
         values, c = _gram_eigenpairs(gram, k, residual_part / tol)
         if not len(values):
-            if most_products is not None:
-                return _by_few_products(op, int(k), tol, most_products)
+            if few is not None:
+                return _by_few_products(op, int(k), tol, few, c)
             _refuse_if_zero(op)
     if len(values) >= k and residual_part <= tol * values[0]:
         if bound is None:
@@ -78,6 +80,8 @@ def top_eigenvalues(
         return _lifted_pairs(op, gram, values[:k], c[:k], bound)
     if k == 1 and resolvent is not None:
         return _enclosed(op, resolvent, tol, *_guess(resolvent, values, c))
+    if few is not None:
+        return _by_few_products(op, int(k), tol, few, c[:k])
     if op.size <= _DENSE:
         return _dense(op, int(k))
     return _by_lanczos(op, int(k), tol, c)
@@ -110,9 +114,7 @@ def _by_lanczos(op: Operator, k: int, tol: float, c: np.ndarray) -> Eigenpairs:
     """Starts from the Gram matrix's top eigenvectors c, where there are any, and from random
     directions, which have a part along every eigenvector."""
     rng = generator(0, "sharpness/lanczos")
-    starts = np.vstack([probe(op.size), rng.normal(size=op.size)])
-    if len(c):
-        starts[0] = _SHARE_OF_OTHERS * starts[0] / np.sqrt(op.size) + _lifted(op, c.sum(axis=0))
+    starts = np.vstack([_start(op, c), rng.normal(size=op.size)])
     try:
         _, vectors = lanczos.top_eigenpairs(op.matmat, starts, k, tol, rng)
     except Interrupted as early:
@@ -121,10 +123,17 @@ def _by_lanczos(op: Operator, k: int, tol: float, c: np.ndarray) -> Eigenpairs:
     return _checked(op, vectors, "lanczos")
 
 
-def _by_few_products(op: Operator, k: int, tol: float, most: int) -> Eigenpairs:
-    """Ritz values from one random start, with residuals of Lanczos's own."""
+def _start(op: Operator, c: np.ndarray) -> np.ndarray:
+    if not len(c):
+        return probe(op.size)
+    return _SHARE_OF_OTHERS * probe(op.size) / np.sqrt(op.size) + _lifted(op, c.sum(axis=0))
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def _by_few_products(op: Operator, k: int, tol: float, most: int, c: np.ndarray) -> Eigenpairs:
+    """Ritz values from one start, with residuals of Lanczos's own."""
     rng = generator(0, "sharpness/lanczos")
-    space = lanczos.Krylov(op.matmat, probe(op.size)[None], min(most, op.size), rng)
+    space = lanczos.Krylov(op.matmat, _start(op, c)[None], min(most, op.size), rng)
     while not space.full:
         space.step()
         _check_product(space.T[: space.size, space.size - 1])

@@ -26,6 +26,8 @@ class ModuleWatch(Watch):
     gradients and the state of random numbers stay as they are. `optimizer` gives the step size.
     """
 
+    least_guess = 0.1
+
     def __init__(
         self,
         module: nn.Module,
@@ -49,9 +51,6 @@ class ModuleWatch(Watch):
 
     def close(self, params: Any = None, *, final: bool = False) -> str:
         self.lr = self._rate()
-        if final:  # What was checked of the code at the start is checked once more.
-            self._checked.clear()
-            self._differentiated.clear()
         return super().close(self._module, final=final)
 
     def _rate(self) -> float | None:
@@ -77,6 +76,17 @@ class ModuleWatch(Watch):
     def _was_measured(self, op: Operator, data: Any) -> None:
         if isinstance(op, ModuleOperator) and op.compared:
             self._differentiated.add(id(data))
+
+    def _check_code(self, params: nn.Module) -> None:
+        """Of the module as it is at the end, also where no row is left to be taken of it."""
+        data, second = self._data[self.samples], bool(self._differentiated)
+        self._checked.clear()
+        self._differentiated.clear()
+        with self._measuring(params):
+            op = self._operator(params, data)
+            if second:
+                op.matvec(np.zeros(op.size))  # Second derivatives are checked before a product.
+            self._was_measured(op, data)
 
     def _kept(self, params: nn.Module) -> nn.Module:
         return attempt("The module cannot be copied", twin, params)

@@ -1,11 +1,16 @@
 """What a watch can afford, from the least on: rows of few samples and few products with ∇²L first,
 rows of all samples and as many products as it takes in the end.
 
-A rung is a number of samples and how many products a row may take. How long a row of a rung takes
-is known from the last one there. The first one of a rung, which may compile and checks what was not
-yet checked, is expected to take no longer than in proportion to its samples the first one of fewer
-took, nor than twice what a line through two of those says; and where there was none, than so many
-glances at the gradient.
+A rung is a number of samples and how many products a row may take: none, a few, all. How long the
+next row of a rung is expected to take is known in one of three ways:
+
+- A row was measured there: as long as the last one.
+- Rows of fewer samples were, with as many products: as long as the first one of the most of these
+  took, in proportion to the samples. Where two such numbers of samples are known, the straight line
+  through their first rows, times two since times scatter, counts if it says less. First rows, since
+  this one will be one too: it may compile, and checks what was not yet checked.
+- Neither: a multiple of what one gradient took (the glance). Only the top rung, of all products, is
+  a multiple of the first row of a few products on as many samples.
 """
 
 from collections.abc import Sequence
@@ -121,12 +126,11 @@ def _line(known: list[tuple[int, float]], samples: int) -> float:
 def named(name: str, found: Quantity) -> Row:
     """A value as it stands in a row: an estimate has another name than an exact value, and beside
     it how good it is."""
-    if found.stderr:
-        return {f"{name}_estimate": found.value, f"{name}_stderr": found.stderr}
-    if not found.route.startswith("estimate"):
+    if not found.stderr and not found.route.startswith("estimate"):
         return {name: found.value}
-    rest = {f"{name}_residual": found.residual} if found.residual else {}
-    return {f"{name}_estimate": found.value} | rest
+    # A standard error may be 0: at an interpolator all that is estimated is 0 for every draw.
+    how, good = ("residual", found.residual) if found.residual else ("stderr", found.stderr)
+    return {f"{name}_estimate": found.value, f"{name}_{how}": good}
 
 
 def estimates(row: Row) -> list[str]:
@@ -140,11 +144,13 @@ def value_of(row: Row, name: str) -> float | None:
 
 def alike(rows: Sequence[Row]) -> list[Row]:
     """Rows that may be compared, of as many samples as there are two or more: of the same samples,
-    with a trace, and a least trace, that are both exact or both estimated."""
+    with a trace, and a least trace, that are both exact or both estimated. In order of steps, each
+    of which has one row, the last: the network at the start is measured again with more products.
+    """
     names = "trace", "least_trace", "trace_estimate"
-    kinds: dict[tuple[Any, ...], list[Row]] = {}
+    kinds: dict[tuple[Any, ...], dict[float, Row]] = {}
     for row in rows:
         kind = row["samples"], *(name in row for name in names)
-        kinds.setdefault(kind, []).append(row)
-    several = [kind for kind, of_kind in kinds.items() if len(of_kind) > 1]
-    return kinds[max(several)] if several else []
+        kinds.setdefault(kind, {})[row["step"]] = row
+    several = [kind for kind, steps in kinds.items() if len(steps) > 1]
+    return [row for _, row in sorted(kinds[max(several)].items())] if several else []

@@ -55,9 +55,10 @@ class StoreLog:
         ask(self._store, "experiment", name, {"full": asked}, "full")
 
     def _run(self, rows: Sequence[Row], sentence: str) -> Run:
-        """Series of the rows that may be compared, with the names that training gives them: the
-        trace is the sharpness, not one that is only estimated. What a row has not is NaN."""
-        rows = alike(rows) or rows
+        """Series of the rows that may be compared, in order of steps, with the names that training
+        gives them: the trace is the sharpness, not one that is only estimated. What a row has not
+        is NaN."""
+        rows = alike(rows) or sorted(rows, key=lambda row: row.get("step", 0.0))
         names = dict.fromkeys(name for row in rows for name in row)
         series = {name: np.array([row.get(name, np.nan) for row in rows]) for name in names}
         series |= {"epoch": series["step"]} if "step" in series else {}
