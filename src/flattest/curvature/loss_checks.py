@@ -45,11 +45,10 @@ def wrong_by(
     products: np.ndarray, slopes: Callable[[np.ndarray], np.ndarray], near: Beside
 ) -> float:
     """How far (∇²_f ℓ_i) z_i, z being the direction, is from differences of ∇_f ℓ_i along it:
-    relative to the larger, the largest among samples that tell; 0 where all agree.
+    relative to the sample's largest, the largest of all that tell; 0 where all agree.
 
-    A sample tells where differences with two steps agree with each other: next to a kink, and where
-    rounding is all there is, they do not, nor where a slope is not finite. Each output counts by
-    its size.
+    What tells are differences that agree for two steps: next to a kink, and where rounding is all
+    there is, they do not, nor where a slope is not finite. Each output counts by its size.
     """
 
     def weighed(rows: np.ndarray) -> np.ndarray:
@@ -62,16 +61,26 @@ def wrong_by(
         differences = (ahead - behind) / (2 * np.reshape(_STEPS, (-1, 1, 1)))
         # What is not a number is as wrong as none.
         found = np.nan_to_num(weighed(products), posinf=0, neginf=0)
-        missed, size = _largest(differences - found), _largest(found)
+        missed, size = np.abs(differences - found), _largest(found)
         others = _largest(weighed(slopes(np.roll(near.f, 1, axis=0))))
         least = max(_OF_LARGEST * size.max(), _OF_OTHERS * others[np.isfinite(others)].max(initial=0))
         allowed = np.maximum(np.maximum(size, least), _OF_SLOPE * _largest(ahead[-1]))
         right = (missed <= _ALLOWED * allowed).any(axis=0)
-        tells = (_largest(np.diff(differences, axis=0)) < missed[1:] / 10).any(axis=0)
-        relative = missed / np.maximum(size, _largest(differences))
-    return float(np.fmin.reduce(relative)[tells & ~right].max(initial=0))
+        large = _largest(differences)
+        relative = missed / np.maximum(size, large)
+        agree = np.abs(np.diff(differences, axis=0)) < missed[1:] / 10
+        tells = agree & _moves(differences)[1:] & np.isfinite(large[1:])
+    wrong = tells.any(axis=0) & ~right
+    return float(np.fmin.reduce(relative)[wrong].max(initial=0))
+
+
+def _moves(differences: np.ndarray) -> np.ndarray:
+    """By step, sample and output: whether a slope moves at all. One of few digits (p − 1) does
+    not with small steps, beside others of its sample; where none moves, that is what they do."""
+    moves = differences != 0
+    return moves | ~moves.any(axis=(0, 2), keepdims=True)
 
 
 def _largest(rows: np.ndarray) -> np.ndarray:
-    """Of each sample's outputs: squares might overflow."""
-    return np.abs(rows).max(axis=-1)
+    """Of each sample's outputs, in a column: squares might overflow."""
+    return np.abs(rows).max(axis=-1, keepdims=True)
