@@ -160,7 +160,7 @@ SCALED = {
 @pytest.mark.parametrize("name", SCALED)
 def test_losses_of_positive_outputs_or_of_outputs_of_several_sizes_are_measured(name):
     last, targets, loss = SCALED[name]
-    torch.manual_seed(0)
+    torch.manual_seed(3)
     module, x = nn.Sequential(nn.Linear(4, 3, bias=False), last).double(), torch.randn(40, 4)
     module[0].weight.data.normal_(0, 2)
     y, x = targets().double(), x.double()
