@@ -114,7 +114,10 @@ def test_cuts_write_their_rows_into_their_own_table(torture, tmp_path, monkeypat
     """With the commit; rows of other engines and the table of torture stay."""
     cuts, tables = importlib.import_module("cuts"), importlib.import_module("tables")
     document = tmp_path / "reliability.md"
-    other, end = "| flow | 9 |", "<!-- end -->\nafter\n<!-- torture -->\n| flips | 500 |\n<!-- end -->\n"
+    other, end = (
+        "| flow | 9 |",
+        "<!-- end -->\nafter\n<!-- torture -->\n| flips | 500 |\n<!-- end -->\n",
+    )
     document.write_text(f"before\n{cuts.BEGIN}\n{cuts.HEAD}{other}\n{end}", encoding="utf-8")
     monkeypatch.setattr(tables, "DOCUMENT", document)
     monkeypatch.setattr(cuts, "counted", lambda *_: cuts.Counter(same=7))

@@ -1,5 +1,5 @@
-"""The tables of docs/reliability.md that scripts write: a row each, in the place of those of the same
-name, with the commit it was made from."""
+"""The tables of docs/reliability.md that scripts write: a row each, in the place of those of the
+same name, with the commit it was made from."""
 
 from collections.abc import Iterable
 from pathlib import Path

@@ -147,8 +147,10 @@ def test_losses_of_positive_outputs_or_of_outputs_of_several_sizes_are_not_refus
     assert found.value == pytest.approx(np.trace(H), rel=1e-9)
 
 
-@pytest.mark.parametrize("name", [name for name in SCALED if "logarithms" in name or "prices" in name])
-def test_a_wrong_second_derivative_of_such_a_loss_is_refused(name, monkeypatch):
+@pytest.mark.parametrize(
+    "name", [name for name in SCALED if "logarithms" in name or "prices" in name]
+)
+def test_a_wrong_second_derivative_of_such_a_loss_is_refused(name):
     function, targets, _ = SCALED[name]
     rng = np.random.default_rng(0)
     losses = {

@@ -1,8 +1,7 @@
 """The committed pictures of papers and studies are those of their committed results."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from flattest.experiments.registry import papers
 from flattest.lab.summary import read_summaries

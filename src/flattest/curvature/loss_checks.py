@@ -63,7 +63,9 @@ def wrong_by(
         found = np.nan_to_num(weighed(products), posinf=0, neginf=0)
         missed, size = np.abs(differences - found), _largest(found)
         others = _largest(weighed(slopes(np.roll(near.f, 1, axis=0))))
-        least = max(_OF_LARGEST * size.max(), _OF_OTHERS * others[np.isfinite(others)].max(initial=0))
+        least = max(
+            _OF_LARGEST * size.max(), _OF_OTHERS * others[np.isfinite(others)].max(initial=0)
+        )
         allowed = np.maximum(np.maximum(size, least), _OF_SLOPE * _largest(ahead[-1]))
         right = (missed <= _ALLOWED * allowed).any(axis=0)
         large = _largest(differences)
