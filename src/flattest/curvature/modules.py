@@ -120,8 +120,8 @@ def _check_copied(module: nn.Module, reads: _Reads) -> None:
         if p.numel() and p.untyped_storage().data_ptr() in reads.memory:
             raise FlattestError(
                 f"The module keeps a function that reaches its own parameter {name} (a lambda or "
-                "an inner function, say, that was made with self), so that a copy of it goes on using "
-                "the module's own weights; make that function a method."
+                "an inner function, say, that was made with self), so that a copy of it goes on "
+                "using the module's own weights; make that function a method."
             )
 
 
