@@ -86,3 +86,46 @@ def test_a_bit_that_a_cut_changes_is_named(torture, tmp_path, monkeypatch):
     ways = dict(cuts.tried(case, tmp_path, random.Random(0), 1))
     assert ways["pace 0.001"] == []
     assert "params W1" in ways["every save"]
+
+
+@pytest.mark.parametrize("what", ["no save", "no cut"])
+def test_a_run_that_was_not_cut_is_no_success(torture, tmp_path, monkeypatch, what):
+    cuts = importlib.import_module("cuts")
+    case, save = cuts.kernels("float32")["kernels float32 gelu"], cuts.Checkpoints.save
+    if what == "no cut":
+        never = property(lambda own: (), lambda own, at: None)
+        monkeypatch.setattr(cuts.Saves, "at", never, raising=False)
+        words = "was not cut at save"
+    else:
+        saves = cuts.Saves.__enter__
+
+        def uncounted(own):
+            found = saves(own)
+            cuts.Checkpoints.save = save
+            return found
+
+        monkeypatch.setattr(cuts.Saves, "__enter__", uncounted)
+        words = "without a save"
+    with pytest.raises(AssertionError, match=words):
+        list(cuts.tried(case, tmp_path, random.Random(0), 1))
+
+
+def test_cuts_write_their_rows_into_their_own_table(torture, tmp_path, monkeypatch):
+    """With the commit; rows of other engines and the table of torture stay."""
+    cuts, tables = importlib.import_module("cuts"), importlib.import_module("tables")
+    document = tmp_path / "reliability.md"
+    other, end = (
+        "| flow | 9 |",
+        "<!-- end -->\nafter\n<!-- torture -->\n| flips | 500 |\n<!-- end -->\n",
+    )
+    document.write_text(f"before\n{cuts.BEGIN}\n{cuts.HEAD}{other}\n{end}", encoding="utf-8")
+    monkeypatch.setattr(tables, "DOCUMENT", document)
+    monkeypatch.setattr(cuts, "counted", lambda *_: cuts.Counter(same=7))
+    words = ["cuts", "kernels float32 gelu", "--most", "1", "--write"]
+    monkeypatch.setattr(sys, "argv", words)
+    assert cuts.main() == 0
+    before, _, rest = document.read_text(encoding="utf-8").partition(cuts.HEAD)
+    row, kept, after = rest.split("\n", 2)
+    assert row.startswith("| kernels float32 | 1 of 12 | at most 1 a run | 7 | 0 | 0 | ")
+    assert row.split("|")[-2].strip() == tables.source_of_this()
+    assert (before, kept, after) == (f"before\n{cuts.BEGIN}\n", other, end)

@@ -2,6 +2,7 @@
 
     python torture/cuts.py                  every case
     python torture/cuts.py flow "JAX"       those whose names begin so
+    python torture/cuts.py --write          the rows of docs/reliability.md too
 
 Nothing is left to chance. A run saves itself after every epoch. It is cut at every save: before it,
 so that what was done since the last one is lost, and after it; with the files that a kill −9 leaves
@@ -27,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tables import source_of_this, write
 
 import flattest as ft
 from flattest.files import read_tensors
@@ -173,19 +175,24 @@ def flows() -> dict[str, Case]:
     return found
 
 
-def cases(words: list[str]) -> Iterator[tuple[str, Case]]:
-    """Those whose names begin with one of the words."""
-    kinds: dict[str, Callable[[], dict[str, Case]]] = {"flow": flows}
-    for dtype in ("float32", "float64"):
-        kinds[f"kernels {dtype}"] = partial(kernels, dtype)
-        kinds[f"JAX {dtype}"] = partial(jaxes, dtype)
-        if importlib.util.find_spec("torch") is not None:
-            kinds[f"PyTorch {dtype}"] = partial(modules, dtype)
-    for kind, made in kinds.items():
-        if any(word.startswith(kind) or kind.startswith(word) for word in words):
-            yield from (
-                (name, run) for name, run in made().items() if name.startswith(tuple(words))
-            )
+def engines() -> dict[str, Callable[[], dict[str, Case]]]:
+    """What makes the cases of each engine, whose names begin with the engine's."""
+    found: dict[str, Callable[[], dict[str, Case]]] = {}
+    dtypes = ("float32", "float64")
+    for engine, made in (("kernels", kernels), ("JAX", jaxes), ("PyTorch", modules)):
+        if engine != "PyTorch" or importlib.util.find_spec("torch") is not None:
+            found |= {f"{engine} {dtype}": partial(made, dtype) for dtype in dtypes}
+    return found | {"flow": flows}
+
+
+def asked_for(words: list[str]) -> Iterator[tuple[str, dict[str, Case], int]]:
+    """By engine the cases whose names begin with one of the words, and how many there are."""
+    for engine, made in engines().items():
+        if any(word.startswith(engine) or engine.startswith(word) for word in words):
+            every = made()
+            chosen = {name: every[name] for name in every if name.startswith(tuple(words))}
+            if chosen:
+                yield engine, chosen, len(every)
 
 
 def last_state(folder: Path) -> dict[str, bytes]:
@@ -292,49 +299,86 @@ def tried(
         run = case(checkpoint=at, checkpoint_seconds=ENDLESS, progress_seconds=pace)
         yield f"pace {pace:g}", differing(told(run, at), expected)
 
-    def cut(at: Path, where: set[int], **how: Any) -> None:
+    def cut(at: Path, where: set[int], **how: Any) -> bool:
+        """Whether the run was cut; else it came to its end."""
         with Saves(where, **how), moved(rng):
             try:
                 case(checkpoint=at, **often)
             except Cut:
-                return
+                return True
+        return False
 
+    def surely_cut(at: Path, k: int, **how: Any) -> None:
+        if not cut(at, {k}, **how):
+            raise AssertionError(f"A run with {seen.count} saves was not cut at save {k}.")
+
+    if not seen.count:
+        raise AssertionError("A run without a save cannot be cut.")
     chosen = sorted(rng.sample(range(1, seen.count + 1), min(most, seen.count)))
     for k in chosen:
         for how in ({"early": True}, {}, {"remains": True}):
             at = place()
-            cut(at, {k}, **how)
+            surely_cut(at, k, **how)
             yield gone_on(at, f"save {k} {how}")
     at = place()
-    for _ in range(seen.count):
+    surely_cut(at, 1)
+    for _ in range(seen.count - 1):
         cut(at, {1})
     yield gone_on(at, "every save")
     for _ in range(3):
         at = place()
-        for k in (rng.randrange(1, seen.count + 1) for _ in range(2)):
-            cut(at, {k})
+        surely_cut(at, rng.randrange(1, seen.count + 1))
+        # Of what is left, which may have fewer saves.
+        cut(at, {rng.randrange(1, seen.count + 1)})
         yield gone_on(at, "two random saves")
+
+
+BEGIN = "<!-- cuts -->"
+HEAD = """\
+| engine | runs | saves cut | cuts and paces | other bits | seconds | commit |
+| --- | ---: | --- | ---: | ---: | ---: | --- |
+"""
+
+
+def row(engine: str, runs: str, most: int, ways: Counter[str], seconds: float, source: str) -> str:
+    bits = f"{ways['same'] + ways['differ']} | {ways['differ']}"
+    return f"| {engine} | {runs} | at most {most} a run | {bits} | {seconds:.0f} | {source} |"
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("names", nargs="*", default=[""], help="how the cases' names begin")
     parser.add_argument("--most", type=int, default=30, help="saves at which a run is cut")
+    parser.add_argument("--write", action="store_true", help="write docs/reliability.md")
     return parser.parse_args()
+
+
+def counted(name: str, case: Case, most: int) -> Counter[str]:
+    """How many ways to cut a run end the same, and how many differ; those are told."""
+    began, ways = time.monotonic(), Counter[str]()
+    with tempfile.TemporaryDirectory(prefix="cuts-") as folder:
+        for way, others in tried(case, Path(folder), random.Random(name), most):
+            ways["differ" if others else "same"] += 1
+            if others:
+                print(f"{name}: {way}: {', '.join(others)}", flush=True)
+    seconds = time.monotonic() - began
+    print(f"{name}: {ways['same']} same, {ways['differ']} differ, {seconds:.1f} s", flush=True)
+    return ways
 
 
 def main() -> int:
     asked, bad = arguments(), 0
-    for name, case in cases(asked.names):
+    for engine, chosen, there_are in asked_for(asked.names):
+        source = source_of_this()  # as it is now: it may be edited before the end
         began, ways = time.monotonic(), Counter[str]()
-        with tempfile.TemporaryDirectory(prefix="cuts-") as folder:
-            for way, others in tried(case, Path(folder), random.Random(name), asked.most):
-                ways["differ" if others else "same"] += 1
-                if others:
-                    print(f"{name}: {way}: {', '.join(others)}", flush=True)
+        for name, case in chosen.items():
+            ways += counted(name, case, asked.most)
+        runs = str(there_are) if len(chosen) == there_are else f"{len(chosen)} of {there_are}"
+        line = row(engine, runs, asked.most, ways, time.monotonic() - began, source)
+        print(line, flush=True)
         bad += ways["differ"]
-        seconds = time.monotonic() - began
-        print(f"{name}: {ways['same']} same, {ways['differ']} differ, {seconds:.1f} s", flush=True)
+        if asked.write:
+            write({engine: line}, BEGIN, HEAD, engines())
     return 1 if bad else 0
 
 

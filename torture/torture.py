@@ -31,16 +31,14 @@ from children import BAD, DETAILS, IS_PART, Outcome
 from damage import clocks, disks, flips
 from fuzz import calls, commands, processes, specs
 from kills import CALM, kills
+from tables import source_of_this, write
 
-import flattest as ft
 from flattest.cli._dispatch import commands as commands_there_are, load
 from flattest.experiments.registry import experiments
-from flattest.runs.provenance import commit
 
 LIMIT = 30 * 60.0  # seconds for everything
 AT_ONCE = 5  # parts: those that kill wait most of the time
-DOCUMENT = Path(__file__).parents[1] / "docs" / "reliability.md"
-BEGIN, END = "<!-- torture -->", "<!-- end -->"
+BEGIN = "<!-- torture -->"
 HEAD = """\
 | part | cases | ended | lost | silent | hung | tracebacks | seconds | commit |
 | --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | --- |
@@ -106,21 +104,6 @@ def row(name: str, asked: int, outcomes: Counter[Outcome], seconds: float, sourc
     return f"| {name} | {count} | {ends} | {bad} | {seconds:.0f} | {source} |"
 
 
-def source_of_this() -> str:
-    """The commit, marked where the package was edited since."""
-    found = commit(Path(ft.__file__))
-    return found[:12] + ("+changes" if found.endswith("+changes") else "") or "unknown"
-
-
-def write(rows: dict[str, str]) -> None:
-    """The rows into the document's table, in the place of those of the same parts."""
-    before, _, rest = DOCUMENT.read_text().partition(BEGIN)
-    table, _, after = rest.partition(END)
-    kept = {line.split("|")[1].strip(): line for line in table.splitlines() if line[:2] == "| "}
-    lines = "\n".join((kept | rows)[name] for name in PARTS if name in kept | rows)
-    DOCUMENT.write_text(f"{before}{BEGIN}\n{HEAD}{lines}\n{END}{after}")
-
-
 def warm() -> None:
     """Import everything, and start nothing that a fork would not survive (JAX's threads)."""
     for name in commands_there_are():
@@ -177,7 +160,7 @@ def everything_tried() -> int:
             print(line, flush=True)
             failed += not well
             if asked.write:
-                write({name: line})
+                write({name: line}, BEGIN, HEAD, PARTS)
     return told_where(1 if failed else 0)
 
 

@@ -1,11 +1,10 @@
 """Numba, compiling for a kind of processor and not for the very model.
 
-LLVM cuts sums into vectors as wide as it thinks best for a model, and descent makes of the last bit
-another minimum: with Sim-LN a seed of wen2023's Figure 10b ended with 1 % of test points wrong on
-one processor with AVX-512 and with 36 % on another. So what is compiled here is compiled for the
-first model that had the instructions of this machine's kind, and machines of a kind have the same
-bits. `NUMBA_CPU_NAME` says otherwise where it is set, and so does what Numba compiled earlier in
-the process. Elsewhere than on x86 it is the model that counts.
+LLVM cuts sums into vectors as wide as it thinks best for a model, and descent can make of the last
+bit another minimum (docs/reliability.md compares two kinds of processors). So what is compiled here
+is compiled for the first model that had the instructions of this machine's kind, and machines of a
+kind have the same bits. `NUMBA_CPU_NAME` says otherwise where it is set, and so does what Numba
+compiled earlier in the process. Elsewhere than on x86 it is the model that counts.
 
 What is compiled is kept on disk, and Numba writes first which file has a function's code, and then
 the file. A process that is killed in between leaves the name of a file with other code: that of an

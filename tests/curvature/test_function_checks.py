@@ -100,6 +100,76 @@ def test_a_network_whose_second_derivative_alone_is_not_that_of_its_values_has_n
         ft.trace(lambda p, x: squared(hidden(p, x)) @ p["a"], params, data)
 
 
+def prices(p, x):
+    """Expected prices and the logarithms of their variances."""
+    h = x @ p["W"]
+    return jnp.stack([3e5 + 1e5 * h[:, 0], 20 + 2 * h[:, 1]], 1)
+
+
+SCALED = {
+    "mean squared error of logarithms": (
+        lambda p, x: jnp.exp(x @ p["W"]),
+        lambda rng: np.exp(rng.normal(size=(40, 3))),
+        lambda f, y: jnp.mean((jnp.log(f) - jnp.log(y)) ** 2),
+    ),
+    "Kullback–Leibler of probabilities": (
+        lambda p, x: jax.nn.softmax(x @ p["W"]),
+        lambda rng: rng.dirichlet(np.ones(3), 40),
+        lambda f, y: jnp.sum(f * (jnp.log(f) - jnp.log(y))),
+    ),
+    "Gaussian likelihood of prices": (
+        prices,
+        lambda rng: 3e5 + 1e5 * rng.normal(size=40),
+        lambda f, y: (f[1] + (y - f[0]) ** 2 * jnp.exp(-f[1])) / 2,
+    ),
+    "cross-entropy of labels that are certain": (
+        lambda p, x: 20 * x @ p["W"],
+        lambda rng: rng.integers(3, size=40),
+        lambda f, y: -jax.nn.log_softmax(f)[y],
+    ),
+    "root beyond whose domain a few outputs are": (
+        lambda p, x: 1 + 1e-5 * x @ p["W"],
+        lambda rng: rng.normal(size=(40, 3)),
+        lambda f, y: jnp.sum(jnp.sqrt(f - 0.9995) - y * f),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SCALED)
+def test_losses_of_positive_outputs_or_of_outputs_of_several_sizes_are_not_refused(name):
+    """The trace is that of the Hessian of L that JAX forms."""
+    function, targets, loss = SCALED[name]
+    rng = np.random.default_rng(0)
+    x, W, y = rng.normal(size=(40, 4)), 2 * rng.normal(size=(4, 3)), targets(rng)
+    found = ft.trace(function, {"W": W}, (x, y), loss)
+    mean = lambda w: jax.vmap(loss)(function({"W": w}, x), jnp.asarray(y)).mean()  # noqa: E731
+    H = jax.hessian(lambda w: mean(w.reshape(4, 3)))(jnp.asarray(W.ravel()))
+    assert found.value == pytest.approx(np.trace(H), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in SCALED if "logarithms" in name or "prices" in name]
+)
+def test_a_wrong_second_derivative_of_such_a_loss_is_refused(name):
+    function, targets, _ = SCALED[name]
+    rng = np.random.default_rng(0)
+    losses = {
+        "mean squared error of logarithms": lambda f, y: squared(jnp.log(f) - jnp.log(y)).mean(),
+        "Gaussian likelihood of prices": lambda f, y: f[1] + squared(y - f[0]) * jnp.exp(-f[1]),
+    }
+    x, W, y = rng.normal(size=(40, 4)), 2 * rng.normal(size=(4, 3)), targets(rng)
+    with pytest.raises(ft.FlattestError, match="second derivatives of this loss"):
+        ft.trace(function, {"W": W}, (x, y), losses[name])
+
+
+def test_a_refused_loss_is_told_how_far_off_it_is_and_nothing_of_functions():
+    params, data = case()
+    function = lambda p, x: relu(hidden(p, x)) @ p["a"]  # noqa: E731
+    with pytest.raises(ft.FlattestError, match=r"off the differences of its first by 1 of") as told:
+        ft.trace(function, params, data, lambda f, y: squared(f[0] - y))
+    assert "closes over" not in str(told.value)
+
+
 def test_losses_with_kinks_at_the_outputs_are_not_refused():
     """|f − y| at an interpolator, and a hinge at its corner."""
     params, (x, _) = case()

@@ -126,6 +126,66 @@ def test_a_loss_that_takes_a_part_of_itself_for_a_constant_is_refused(call):
         getattr(ft.torch, call)(module, (x, torch.randint(0, 3, (10,))), Focal(detached=True))
 
 
+class Prices(nn.Module):
+    """Expected prices and the logarithms of their variances."""
+
+    def forward(self, h):
+        return torch.stack([3e5 + 1e5 * h[:, 0], 20 + 2 * h[:, 1]], 1)
+
+
+class Exponential(nn.Module):
+    def forward(self, h):
+        return h.exp()
+
+
+SCALED = {
+    "mean squared error of logarithms": (
+        Exponential(),
+        lambda: torch.randn(40, 3).exp(),
+        lambda f, y: ((f.log() - y.log()) ** 2).mean(),
+    ),
+    "Kullback–Leibler of probabilities": (
+        nn.Softmax(1),
+        lambda: torch.randn(40, 3).softmax(1),
+        lambda f, y: (f * (f.log() - y.log())).sum(1).mean(),
+    ),
+    "Gaussian likelihood of prices": (
+        Prices(),
+        lambda: 3e5 + 1e5 * torch.randn(40),
+        lambda f, y: (f[:, 1] + (y - f[:, 0]) ** 2 * (-f[:, 1]).exp()).mean() / 2,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SCALED)
+def test_losses_of_positive_outputs_or_of_outputs_of_several_sizes_are_measured(name):
+    last, targets, loss = SCALED[name]
+    torch.manual_seed(3)
+    module, x = nn.Sequential(nn.Linear(4, 3, bias=False), last).double(), torch.randn(40, 4)
+    module[0].weight.data.normal_(0, 2)
+    y, x = targets().double(), x.double()
+    found = ft.torch.trace(module, (x, y), loss)
+    of = lambda w: loss(last(x @ w.reshape(3, 4).T), y)  # noqa: E731
+    H = torch.autograd.functional.hessian(of, module[0].weight.detach().ravel())
+    assert found.value == pytest.approx(float(H.trace()), rel=1e-9)
+
+
+def test_a_loss_whose_second_derivative_alone_is_wrong_is_refused():
+    class Squared(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x**2
+
+        @staticmethod
+        def backward(ctx, g):
+            return 2 * g * ctx.saved_tensors[0].detach()
+
+    module, x = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 1)), torch.randn(10, 4)
+    with pytest.raises(ft.FlattestError, match="second derivatives of this loss are wrong"):
+        ft.torch.trace(module, (x, torch.randn(10, 1)), lambda f, y: Squared.apply(f - y).mean())
+
+
 def hooked(change):
     def run(m, x):
         h = m.a(x).relu()

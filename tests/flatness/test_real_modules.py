@@ -676,22 +676,31 @@ def test_a_wrong_derivative_of_a_unit_next_to_its_kink_is_seen_from_one_side(sig
         ft.torch.trace(NextToItsKink(), data)
 
 
-def test_random_numbers_that_another_thread_draws_meanwhile_are_not_the_modules():
+class Meanwhile(nn.Module):
+    """Another thread draws as it runs, as many numbers as it has time for."""
+
+    def __init__(self, drawn, dropped=0.0):
+        super().__init__()
+        self.drawn, self.last = iter(drawn), nn.Linear(2, 1)
+        self.dropped = nn.Dropout(dropped) if dropped else nn.Identity()
+
+    def forward(self, x):
+        for _ in range(next(self.drawn, 0)):
+            random.random()
+        return self.dropped(self.last(x))
+
+
+@pytest.mark.parametrize("drawn", [[1], range(1, 1000)], ids=["once", "all the time"])
+def test_random_numbers_that_another_thread_draws_meanwhile_are_not_the_modules(drawn):
     """A killed runner of PyTorch's was lost so: when it was gone on with, its run failed."""
-
-    class Meanwhile(nn.Module):
-        runs = 0
-
-        def __init__(self):
-            super().__init__()
-            self.last = nn.Linear(2, 1)
-
-        def forward(self, x):
-            Meanwhile.runs += 1
-            if Meanwhile.runs == 1:
-                random.random()
-            return self.last(x)
-
     torch.manual_seed(0)
     data = torch.randn(5, 2), torch.randn(5, 1)
-    assert ft.torch.trace(Meanwhile(), data).value > 0
+    assert ft.torch.trace(Meanwhile(drawn), data).value > 0
+
+
+@pytest.mark.parametrize("drawn", [[], range(1, 1000)], ids=["alone", "beside another thread"])
+def test_dropout_that_has_seldom_an_effect_is_refused_in_training_mode(drawn):
+    torch.manual_seed(0)
+    data = torch.randn(5, 2), torch.randn(5, 1)
+    with pytest.raises(ft.FlattestError, match="call module.eval"):
+        ft.torch.trace(Meanwhile(drawn, dropped=1e-6), data)

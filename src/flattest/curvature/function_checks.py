@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from flattest.curvature.inputs import attempt
+from flattest.curvature.loss_checks import beside, wrong_by
 from flattest.curvature.operator import Operator
 from flattest.errors import FlattestError
 from flattest.problem.randomness import generator
@@ -20,9 +21,14 @@ from flattest.problem.randomness import generator
 # The first does for most functions; kinks ask for small steps.
 _STEPS = (1e-6, 1e-7, 1e-5, 1e-8, 1e-4, 1e-9)
 _WRONG = (
-    "JAX's {} derivatives of this {} are wrong (they are not those of its values): a part of "
+    "JAX's {} derivatives of this function are wrong (they are not those of its values): a part of "
     "it is taken for a constant or has a derivative of its own (stop_gradient, custom_jvp, "
     "custom_vjp); give what is not trained as a constant that the function closes over."
+)
+_LOSS_IS_WRONG = (
+    "JAX's second derivatives of this loss in the outputs are wrong (they are off the differences "
+    "of its first by {:.2g} of their size): a part of it is taken for a constant or has a "
+    "derivative of its own (stop_gradient, custom_jvp, custom_vjp); write it without these."
 )
 
 
@@ -69,7 +75,7 @@ def _check_slope(op: Operator, at: np.ndarray, v: np.ndarray) -> None:
         return abs(slope - parts.sum()) / (allowed or 1.0)
 
     if not any(missed(step) < 1e-4 for step in _STEPS):
-        raise FlattestError(_WRONG.format("first", "function"))
+        raise FlattestError(_WRONG.format("first"))
 
 
 def check_second_derivatives(op: Operator, products_at: Callable[..., np.ndarray]) -> None:
@@ -78,22 +84,21 @@ def check_second_derivatives(op: Operator, products_at: Callable[..., np.ndarray
     for at in near:
         Hv = attempt("The function cannot be differentiated twice", products_at, at, v[None])[0]
         if not _are_differences(Hv, op.gradient_at, at, v):
-            raise FlattestError(_WRONG.format("second", "function"))
+            raise FlattestError(_WRONG.format("second"))
 
 
 def check_loss(
     f: np.ndarray,
-    slopes: Callable[[np.ndarray], np.ndarray],
-    products: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    slopes: Callable[[np.ndarray], Any],
+    products: Callable[[np.ndarray, np.ndarray], Any],
 ) -> None:
     """∇²_f ℓ z against differences of ∇_f ℓ, both by sample, at outputs a little off f, (n, …): a
     Gauss–Newton part is made of ∇²_f ℓ, whatever ∇²L is."""
-    scale = np.abs(f).mean() or 1.0
-    z, away = scale * generator(0, "derivatives").normal(size=(2, *f.shape))
-    at = f + 1e-3 * away
-    curved = attempt("The loss cannot be differentiated twice", products, at, z)
-    if not _are_differences(curved, slopes, at, z):
-        raise FlattestError(_WRONG.format("second", "loss"))
+    near = beside(f)
+    twice = "The loss cannot be differentiated twice"
+    found = np.asarray(attempt(twice, products, near.f, near.direction))
+    if wrong := wrong_by(found, lambda at: np.asarray(slopes(at)), near):
+        raise FlattestError(_LOSS_IS_WRONG.format(wrong))
 
 
 def _are_differences(

@@ -46,7 +46,14 @@ class Randomness:
 
     def drawn(self) -> bool:
         """Whether random numbers have been drawn since, but from the generators."""
-        before, now = (r.everyone for r in (self, self.moved()))
-        numpys = zip(before[1], now[1], strict=True)
-        same = torch.equal(before[0], now[0]) and before[2] == now[2]
-        return not (same and all(np.array_equal(*pair) for pair in numpys))
+        return not all(self.same(self.moved()))
+
+    def same(self, other: "Randomness") -> tuple[bool, bool, bool]:
+        """Whether PyTorch's, NumPy's and Python's are where another's are."""
+        (torchs, numpys, pythons), others = self.everyone, other.everyone
+        pairs = zip(numpys, others[1], strict=True)
+        return (
+            torch.equal(torchs, others[0]),
+            all(np.array_equal(*pair) for pair in pairs),
+            pythons == others[2],
+        )

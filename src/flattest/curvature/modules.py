@@ -92,7 +92,7 @@ def _check_forward(found: ModuleOperator) -> None:
         )
     if not all(map(torch.equal, *(tree_leaves(b.x) for b in (given, few)))):
         raise FlattestError("The module changes its inputs in place; let it work on a copy.")
-    _check_deterministic(found, few, f, random.drawn() and _draws(found, few))
+    _check_deterministic(found, few, f, random.drawn())
     parts = [] if found.whole else list(zip(f.split(1), few.split(1), strict=True))
     same = all(_gives(found, row, one.copy()) for row, one in parts)
     check_outputs("module", finite(f), same)
@@ -126,21 +126,26 @@ def _check_copied(module: nn.Module, reads: _Reads) -> None:
 
 
 def _draws(found: ModuleOperator, few: Batch) -> bool:
-    """Whether random numbers are drawn each time it is run: these are everybody's, and another
-    thread may draw some meanwhile."""
+    """Whether it is the module that draws: from one state of the random numbers it then comes to
+    the same other one each time. They are everybody's, and another thread that draws meanwhile
+    does so at its own pace."""
+    start = Randomness.now()
 
-    def drawn() -> bool:
-        random = Randomness.now()
+    def end() -> Randomness:
+        start.restore()
         _attempted(found, few.copy().x)
-        return random.drawn()
+        return Randomness.now()
 
-    return all(drawn() for _ in range(3))
+    first, *rest = (end() for _ in range(3))
+    again = map(all, zip(*(first.same(other) for other in rest), strict=True))
+    return any(same and not stayed for same, stayed in zip(again, start.same(first), strict=True))
 
 
 def _check_deterministic(found: ModuleOperator, few: Batch, f: torch.Tensor, drawn: bool) -> None:
-    """A few runs tell where no random numbers are `drawn`; others may have an effect now and then
+    """A few runs tell where no random numbers were `drawn`; others may have an effect now and then
     only (layers that are seldom dropped)."""
-    if drawn and any(layer.training for layer in found.module.modules()):
+    training = any(layer.training for layer in found.module.modules())
+    if drawn and training and _draws(found, few):
         raise FlattestError(
             "The module draws random numbers in training mode, so that it gives other outputs each "
             "time for the same inputs; call module.eval() first."

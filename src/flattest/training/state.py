@@ -12,7 +12,9 @@ from flattest.problem.models import Model
 
 # Part of every run's key. Raise it when a change of the code changes the numbers of a run.
 ENGINE_VERSION = 5
-# Earlier versions whose numbers are those of this one to the last bit: their runs stand.
+# Earlier versions whose numbers are those of this one up to the processor's rounding: their runs
+# stand. Kernels are compiled for a kind of processor now, and were for its model, so that last bits
+# may differ as between two kinds of processors; that is no reason to do all runs anew.
 SAME_NUMBERS = (4, 3, 2)
 # Not so of tasks with one of these in their JSON, by the version since which their numbers are
 # what they are: m-SAM of single samples rounds otherwise since 4, the flow with walls since 5.

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from flattest.errors import FlattestError
 from flattest.lab.summary import Spread, Summary, read_summaries
 from flattest.studies.question2.decides import Scales
 from flattest.studies.question2.picture import RESULTS, axes, cells, diagrams, scales, ways
@@ -42,7 +43,13 @@ def test_the_diagrams_name_their_cells_as_the_picture_reads_them():
 @pytest.mark.slow
 def test_the_picture_has_a_panel_for_each_committed_diagram():
     committed = {s.experiment for s in SUMMARIES if s.experiment.startswith("question2/diagram-")}
+    assert committed
     assert len([ax for ax in diagrams(SUMMARIES).axes if ax.axison]) == len(committed)
+
+
+def test_diagrams_of_no_row_are_refused_in_a_sentence():
+    with pytest.raises(FlattestError, match="no diagram to draw"):
+        diagrams([s for s in SUMMARIES if "/diagram-" not in s.experiment])
 
 
 def test_a_way_that_was_not_run_says_so():

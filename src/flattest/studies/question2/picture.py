@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from flattest.errors import FlattestError
 from flattest.evidence import seeds_in_words
 from flattest.lab.summary import Summary, read_summaries
 from flattest.palette import BLUE, INK, RED
@@ -146,9 +147,13 @@ def diagrams(summaries: Sequence[Summary]):
     """Test errors over n × d: a row for each network, a column for each way that was run."""
     from matplotlib.figure import Figure
 
+    grid = [(network, way) for network in NETWORKS for way in DIAGRAMS]
     found = _by_panel(summaries)
+    if not any(f"diagram-{network}-{way}" in found for network, way in grid):
+        raise FlattestError(
+            "There is no diagram to draw: run flattest run 'question2/diagram-*' --full first."
+        )
     drawn = Figure(figsize=(3.3 * len(DIAGRAMS), 2.9 * len(NETWORKS)), layout="constrained")
-    grid = ((network, way) for network in NETWORKS for way in DIAGRAMS)
     panels = drawn.subplots(len(NETWORKS), len(DIAGRAMS), squeeze=False).ravel()
     for ax, (network, way) in zip(panels, grid, strict=True):
         summary = found.get(f"diagram-{network}-{way}")
