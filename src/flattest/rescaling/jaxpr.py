@@ -11,8 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax.extend import core
 from jax.interpreters.partial_eval import dce_jaxpr
 
@@ -20,9 +22,12 @@ from flattest.rescaling.units import (
     BRANCH,
     EXCHANGED,
     FIXED,
+    PERHAPS,
     ROWS,
     SHARED,
     SPARSE,
+    UNUSED,
+    USED,
     WINDOWS,
     ZEROS,
     Ends,
@@ -142,14 +147,16 @@ class _Walk:
     def settle(self, output) -> None:
         """Ties that only entries need which nothing uses (a part that is cut off) are none; from
         the last step to the first."""
-        use = {id(output): np.full(_shape_of(output), True)}
+        use = {id(output): np.full(_shape_of(output), USED)}
         for step in reversed(self.steps):
-            used = use.get(id(step.found), np.full(_shape_of(step.found), False))
+            used = use.get(id(step.found), np.full(_shape_of(step.found), UNUSED))
             self.units.keep(step.start, step.stop, used)
-            given = [v for v in step.inputs if not isinstance(v, Known) and v is not step.found]
-            for value, part in zip(given, _used_inputs(step, given, used), strict=True):
-                before = use.setdefault(id(value), np.full(_shape_of(value), False))
-                before |= part
+            if not used.any():
+                continue
+            for value, part in zip(step.inputs, _used_inputs(step, used), strict=True):
+                if not isinstance(value, Known) and value is not step.found:
+                    before = use.get(id(value), UNUSED)
+                    use[id(value)] = np.maximum(before, np.broadcast_to(part, _shape_of(value)))
 
     def use(self, weight: Weight, targets, sources) -> None:
         """Notes the units that each entry of a weight stands between."""
@@ -258,18 +265,75 @@ def _shape_of(value: Any) -> tuple[int, ...]:
     return np.shape(value.index if isinstance(value, Weight) else value.units)
 
 
-def _used_inputs(step: _Step, given: list, used: np.ndarray) -> list[Any]:
-    """Which entries of what is `given` to a step are used where of its result some are `used`:
-    exactly where it works entry by entry or moves entries; else all."""
+def _used_inputs(step: _Step, used: np.ndarray) -> list[Any]:
+    """How the entries of what goes into a step are used, of whose result entries are `used` so:
+    exactly where it works entry by entry, is linear or takes all along axes; else all of them are
+    perhaps."""
     name = step.equation.primitive.name
-    if not used.any() or name not in (*_BY_ENTRY, *_SHAPES.split()):
-        return [used.any()] * len(given)
     if name in _BY_ENTRY:
-        return [used if _shape_of(v) == used.shape else True for v in given]
-    (value,) = given
-    size = int(np.prod(_shape_of(value)))
-    moved = _applied(step.equation, np.arange(size).reshape(_shape_of(value)))
-    return [np.isin(np.arange(size), moved[used]).reshape(_shape_of(value))]
+        return _by_entry(step, used)
+    if name in _LINEAR and _as_floats(step.equation):
+        return _linear(step, step.equation.primitive, used)
+    if name in _WINDOWED:
+        return _linear(step, lax.reduce_window_sum_p, used)
+    if name in _REDUCTIONS:
+        return [np.expand_dims(used, step.equation.params["axes"])]
+    return [USED if (used == USED).all() else PERHAPS] * len(step.inputs)
+
+
+def _as_floats(equation) -> bool:
+    """Whether it takes numbers, or only moves what it takes, whatever that is."""
+    kinds = [variable.aval.dtype for variable in equation.invars]
+    moves = equation.primitive.name in (*_SHAPES.split(), "concatenate")
+    return moves or all(jnp.issubdtype(kind, jnp.floating) for kind in kinds)
+
+
+def _by_entry(step: _Step, used: np.ndarray) -> list[Any]:
+    name, found = step.equation.primitive.name, []
+    shapes = [variable.aval.shape for variable in step.equation.invars]
+    for at, shape in enumerate(shapes):
+        part = used
+        for other, value in enumerate(step.inputs):
+            if other != at and isinstance(value, Known) and not value.varies:
+                part = np.where(_lets(name, at, other, np.asarray(value.value)), part, UNUSED)
+        spread = tuple(a for a, n in enumerate(shape) if n == 1) if shape else None
+        found.append(part.max(axis=spread, keepdims=bool(shape)))
+    return found
+
+
+def _lets(name: str, at: int, other: int, constant: np.ndarray) -> np.ndarray:
+    """Where a constant operand, the one in the place `other`, lets the one `at` its place through.
+    What is chosen by a constant, times 0 or added to an infinity is cut off."""
+    if name == "select_n" and other == 0:
+        return constant.astype(int) == at - 1
+    if name == "mul":
+        return constant != 0
+    if name in ("add", "sub", "add_any"):
+        return np.isfinite(constant)
+    return np.full((), True)
+
+
+def _linear(step: _Step, primitive, used: np.ndarray) -> list[Any]:
+    """Where it is linear in an operand, its transpose takes what is used there: applied to numbers
+    that are not negative."""
+    ones = [
+        _stands_in(value, variable.aval)
+        for value, variable in zip(step.inputs, step.equation.invars, strict=True)
+    ]
+    result, back = jax.vjp(lambda *v: primitive.bind(*v, **step.equation.params), *ones)
+    perhaps, surely = (
+        [np.asarray(part) != 0 for part in back(jnp.asarray(used >= level, result.dtype))]
+        for level in (PERHAPS, USED)
+    )
+    return [np.where(s, USED, np.where(p, PERHAPS, UNUSED)) for p, s in zip(perhaps, surely, strict=True)]
+
+
+def _stands_in(value: Any, aval) -> Any:
+    """1, and 0 where a constant is."""
+    kind = aval.dtype if jnp.issubdtype(aval.dtype, jnp.floating) else jnp.float32
+    if isinstance(value, Known) and not value.varies:
+        return jnp.asarray(np.asarray(value.value) != 0, kind)
+    return jnp.ones(aval.shape, kind)
 
 
 def _evaluated(equation, inputs: list[Known]) -> list[Known]:
@@ -542,8 +606,13 @@ _SMOOTH = (
 )
 _BY_ENTRY = frozenset(
     f"{_SMOOTH} neg abs sign add sub add_any max min gt ge lt le eq ne select_n mul div "
-    "convert_element_type".split()
+    "convert_element_type name optimization_barrier".split()
 )
+_LINEAR = frozenset(
+    f"{_SHAPES} concatenate reduce_sum dot_general conv_general_dilated reduce_window_sum".split()
+)
+_WINDOWED = frozenset({"reduce_window_max", "reduce_window_min"})
+_REDUCTIONS = frozenset({"reduce_max", "reduce_min", "argmax", "argmin"})
 RULES: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(_SHAPES.split(), _shape),
     **dict.fromkeys(_SMOOTH.split(), _smooth),

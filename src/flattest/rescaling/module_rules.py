@@ -4,6 +4,7 @@ import numpy as np
 import torch
 from torch.utils._pytree import tree_map
 
+from flattest.rescaling.module_uses import name_of, tensors_in
 from flattest.rescaling.module_walk import (
     Hidden,
     Kind,
@@ -12,8 +13,6 @@ from flattest.rescaling.module_walk import (
     Slot,
     Walk,
     layout,
-    name_of,
-    tensors_in,
     without_repeats,
 )
 from flattest.rescaling.units import (

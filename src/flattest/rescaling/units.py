@@ -34,9 +34,14 @@ ZEROS = (
     "what is added to its units is 0 for a sample and may not be for others; such rescalings are "
     "not followed"
 )
-PARTLY = "of what it computes with its units only a part is used, which may tie less of them"
+PARTLY = (
+    "only part of a result is used; units that feed only the unused part may be rescalable, which "
+    "was not followed"
+)
 ANOTHER_BRANCH = "it takes another branch for other samples"
 BRANCH = "its data choose between values and constants; such rescalings are not followed"
+# How an entry is used by what follows: not, perhaps (that was not followed) or surely.
+UNUSED, PERHAPS, USED = 0, 1, 2
 # Entries this small against the whole are rounding errors of either sign.
 _ROUNDING = 1e-12
 
@@ -60,15 +65,18 @@ class _Tie:
     losing: str = ""
     of_entries: tuple[tuple[int, ...], tuple[int, ...], np.ndarray] | None = None
 
-    def needed(self, used: np.ndarray) -> "_Tie":
-        """What it is where only some entries of the result are `used`."""
-        if not used.any():
-            return _Tie(self.one[:0], self.other[:0])
+    def needed(self, used: np.ndarray) -> list["_Tie"]:
+        """What it is where entries of the result are `used` so: for those that are only perhaps
+        it may lose rescalings."""
         if self.of_entries is None or self.of_entries[0] != used.shape:
-            return replace(self, losing=self.losing or PARTLY)
+            return [replace(self, losing=self.losing or PARTLY)] if used.any() else []
         _, repeated, differ = self.of_entries
-        chosen = np.asarray(used.any(axis=repeated, keepdims=True))[differ]
-        return replace(self, one=self.one[chosen], other=self.other[chosen], of_entries=None)
+        levels = np.asarray(used.max(axis=repeated, keepdims=True))[differ]
+        sure = self._of(levels == USED, self.losing)
+        return [sure, self._of(levels == PERHAPS, self.losing or PARTLY)]
+
+    def _of(self, chosen: np.ndarray, losing: str) -> "_Tie":
+        return _Tie(self.one[chosen], self.other[chosen], losing)
 
 
 @dataclass
@@ -115,10 +123,11 @@ class Units:
         return len(self._ties)
 
     def keep(self, start: int, stop: int, used: np.ndarray) -> None:
-        """Of the ties from `start` on that an operation made those that are needed where only some
-        entries of its result are `used`."""
-        if not used.all():
-            self._ties[start:stop] = [tie.needed(used) for tie in self._ties[start:stop]]
+        """Of the ties from `start` on that an operation made those that are needed where entries of
+        its result are `used` so. Operations are to be told from the last to the first."""
+        if not (used == USED).all():
+            kept = (tie.needed(used) for tie in self._ties[start:stop])
+            self._ties[start:stop] = [tie for ties in kept for tie in ties]
 
     def held(self, units: np.ndarray) -> bool:
         """Whether none of these can be rescaled."""
