@@ -140,9 +140,14 @@ class _Walk:
         if (rule := RULES.get(name)) is None or len(shapes) != 1:
             raise NotFollowed(f"its operation {name} is not known")
         start = self.units.made
-        found = rule(self, equation, shapes[0], *inputs)
+        found = rule(self, equation, shapes[0], *map(self.read, inputs))
         self.steps.append(_Step(equation, inputs, found, start, self.units.made))
         return [found]
+
+    def read(self, value: Any) -> Any:
+        if not isinstance(value, Hidden):
+            return value
+        return Hidden(self.units.read(value.units), value.depends)
 
     def settle(self, output) -> None:
         """Ties that only entries need which nothing uses (a part that is cut off) are none; from
@@ -154,7 +159,7 @@ class _Walk:
             if not used.any():
                 continue
             for value, part in zip(step.inputs, _used_inputs(step, used), strict=True):
-                if not isinstance(value, Known) and value is not step.found:
+                if not isinstance(value, Known):
                     before = use.get(id(value), UNUSED)
                     use[id(value)] = np.maximum(before, np.broadcast_to(part, _shape_of(value)))
 
@@ -195,11 +200,7 @@ class _Walk:
 
     def times(self, units: np.ndarray, factor) -> np.ndarray:
         """Units of values times a factor; where that is 0, whatever the sample, 0 is left."""
-        zero = np.broadcast_to(np.asarray(factor) == 0, units.shape)
-        if zero.any():
-            units = units.copy()
-            units[zero] = self.units.zeros(int(zero.sum()))
-        return units
+        return self.units.cut(units, np.broadcast_to(np.asarray(factor) == 0, units.shape))
 
     def together(self, shape, values, losing: str = "") -> Hidden:
         """Entries that are added or compared scale together; constants but 0 fix them."""
@@ -207,20 +208,23 @@ class _Walk:
         units = np.broadcast_to(parts[0].units, shape)
         for part in parts[1:]:
             self.units.tie(units, part.units, by_entry=True)
+            units = self.units.either(units, part.units)
         for constant in (v for v in values if isinstance(v, Known | Steps)):
-            self.fix(units, constant, losing)
+            units = self.fix(units, constant, losing)
         return Hidden(units, frozenset().union(*(part.depends for part in parts)))
 
-    def fix(self, units: np.ndarray, constant: Known | Steps, losing: str) -> None:
+    def fix(self, units: np.ndarray, constant: Known | Steps, losing: str) -> np.ndarray:
         """What a constant is added to is fixed, but not where it is 0; or in vain, where it may be
-        0 for this sample alone."""
+        0 for this sample alone. The units of the sum."""
         if isinstance(constant, Steps):
             self.units.pin(units, losing)
-            return
+            return np.where(self.units.are_zeros(units), FIXED, units)
         zero, units = np.broadcast_arrays(_scales(constant.value), units)
         self.units.pin(np.unique(units[~zero]), losing)
         if constant.varies:
             self.units.pin(np.unique(units[zero]), ZEROS)
+            zero = np.full(zero.shape, False)
+        return np.where(self.units.are_zeros(units) & ~zero, FIXED, units)
 
     def pinned(self, *values: Hidden) -> Hidden:
         """Units that go into something that is not homogeneous."""
@@ -233,7 +237,7 @@ class _Walk:
 
     def tied(self, value: Hidden, axes: tuple[int, ...], losing: str = "") -> np.ndarray:
         """Positions along `axes` scale together: one unit for all, with axes of length 1."""
-        first = value.units.min(axis=axes, keepdims=True)
+        first = self.units.first(value.units, axes)
         self.units.tie(value.units, first, losing)
         return first
 
@@ -325,7 +329,10 @@ def _linear(step: _Step, primitive, used: np.ndarray) -> list[Any]:
         [np.asarray(part) != 0 for part in back(jnp.asarray(used >= level, result.dtype))]
         for level in (PERHAPS, USED)
     )
-    return [np.where(s, USED, np.where(p, PERHAPS, UNUSED)) for p, s in zip(perhaps, surely, strict=True)]
+    return [
+        np.where(s, USED, np.where(p, PERHAPS, UNUSED))
+        for p, s in zip(perhaps, surely, strict=True)
+    ]
 
 
 def _stands_in(value: Any, aval) -> Any:
@@ -389,7 +396,15 @@ def _concatenate(walk: _Walk, equation, shape, *values):
 
 
 def _sum_or_extremum(walk: _Walk, equation, shape, *values):
-    return walk.together(shape, values)
+    found = walk.together(shape, values)
+    if (choose := _EXTREMA.get(equation.primitive.name)) is None:
+        return found
+    # A constant 0 that stays one.
+    for value, other in (values, values[::-1]):
+        if isinstance(value, Hidden) and isinstance(other, Known) and not other.varies:
+            zero = walk.units.are_zeros(value.units) & (choose(np.asarray(other.value), 0) == 0)
+            return Hidden(walk.units.cut(found.units, np.broadcast_to(zero, shape)), found.depends)
+    return found
 
 
 def _comparison(walk: _Walk, equation, shape, *values):
@@ -505,7 +520,10 @@ def _smooth(walk: _Walk, equation, shape, value, *rest):
     # W → βW may be undone by β^c after a power c, which units do not follow.
     if equation.primitive.name in ("sqrt", "rsqrt", "cbrt", "square", "integer_pow", "pow"):
         raise NotFollowed(f"its operation {equation.primitive.name} may scale with a power")
-    return walk.pinned(walk.hidden(value))
+    value = walk.hidden(value)
+    zero = equation.primitive.name in _ODD.split() and walk.units.are_zeros(value.units)
+    found = walk.pinned(value)
+    return Hidden(walk.units.cut(found.units, np.broadcast_to(zero, shape)), found.depends)
 
 
 def _dot(walk: _Walk, equation, shape, one, other):
@@ -524,7 +542,13 @@ def _dot(walk: _Walk, equation, shape, one, other):
         return _weighted(walk, shape, other, tuple(right), one, tuple(left), last=False)
     value, axes = (one, tuple(left)) if isinstance(one, Hidden) else (other, tuple(right))
     by = other if isinstance(one, Hidden) else one
-    losing = SPARSE if isinstance(by, Known) and np.any(np.asarray(by.value) == 0) else ""
+    losing = ""
+    if isinstance(by, Known) and np.any(np.asarray(by.value) == 0):
+        losing = SPARSE
+        if not by.varies:
+            other = tuple(right) if isinstance(one, Hidden) else tuple(left)
+            factors = np.moveaxis(np.asarray(by.value) != 0, other, range(len(other)))
+            return _cut_off(walk, shape, value, axes, factors, isinstance(one, Hidden))
     return _mixed(walk, shape, value, axes, isinstance(one, Hidden), losing)
 
 
@@ -552,6 +576,15 @@ def _mixed(walk: _Walk, shape, value: Hidden, axes, last: bool, losing: str) -> 
     more = len(shape) - kept.ndim
     placed = kept.reshape(kept.shape + (1,) * more) if last else kept
     return Hidden(np.broadcast_to(placed, shape), value.depends)
+
+
+def _cut_off(walk: _Walk, shape, value: Hidden, axes, by: np.ndarray, last: bool) -> Hidden:
+    """As `_mixed` with a matrix that has zeros, the axes it is summed over first; `by` where it has
+    none."""
+    units = np.moveaxis(value.units, axes, range(-len(axes), 0))
+    many = int(np.prod(by.shape[: len(axes)]))
+    found = walk.units.mixed(units.reshape(1, -1, many), by.reshape(1, many, -1))[0]
+    return Hidden((found if last else found.T).reshape(shape), value.depends)
 
 
 def _convolution(walk: _Walk, equation, shape, value, weight):
@@ -604,6 +637,9 @@ _SMOOTH = (
     "tanh logistic exp exp2 expm1 log log1p sin cos tan erf erfc sqrt rsqrt cbrt square "
     "integer_pow pow sinh cosh atan asinh"
 )
+_EXTREMA = {"max": np.maximum, "min": np.minimum}
+# Those that are 0 at 0.
+_ODD = "tanh expm1 log1p sin tan erf sinh atan asinh"
 _BY_ENTRY = frozenset(
     f"{_SMOOTH} neg abs sign add sub add_any max min gt ge lt le eq ne select_n mul div "
     "convert_element_type name optimization_barrier".split()

@@ -59,7 +59,7 @@ def _pinned(walk: Walk, func, out, x, *args, **kwargs):
     """Piecewise linear, but not homogeneous."""
     if any(isinstance(a, torch.Tensor) for a in (*args, *kwargs.values())):
         raise NotFollowed(f"its operation {_shown(func)} has arguments that are not known")
-    return walk.pinned(walk.hidden(x))
+    return _held(walk, out, x)
 
 
 def _bounded(walk: Walk, func, out, x, *bounds, **kwargs):
@@ -77,8 +77,19 @@ def _smooth(walk: Walk, func, out, x, *args, **kwargs):
     if walk.kind(x) == Kind.WEIGHT:
         # W → βW may be undone by another change of W, such as W + log β before exp.
         raise NotFollowed(f"its operation {_shown(func)} is of a weight alone")
-    found = walk.pinned(walk.hidden(x))
-    return Hidden(np.full(tuple(out.shape), FIXED), found.depends)
+    return _held(walk, out, x)
+
+
+def _held(walk: Walk, out, x) -> Hidden:
+    """What goes into a function of each entry is pinned; what comes out is fixed, but 0 at a
+    constant 0 (as of tanh)."""
+    value = walk.hidden(x)
+    found = walk.pinned(value)
+    units = np.full(tuple(out.shape), FIXED)
+    if value.units.shape == units.shape:
+        zero = walk.units.are_zeros(value.units) & (out.detach() == 0).cpu().numpy()
+        units = walk.units.cut(units, zero)
+    return Hidden(units, found.depends)
 
 
 def _power(walk: Walk, func, out, *args, **kwargs):
@@ -106,20 +117,20 @@ def _batch_norm(walk: Walk, func, out, x, weight, bias, mean, var, *settings):
     if any(walk.kind(p) == Kind.HIDDEN for p in (weight, bias) if p is not None):
         raise NotFollowed("it computes the weights of a batch norm")
     value, channels = walk.hidden(x), (1, -1, *(1,) * (out.dim() - 2))
-    walk.fix(value.units, mean.reshape(channels))
+    units = walk.fix(value.units, mean.reshape(channels))
     if not any(trained):
-        walk.fix(value.units, 0 if bias is None else bias.reshape(channels))
-        return value
+        units = walk.fix(units, 0 if bias is None else bias.reshape(channels))
+        return Hidden(units, value.depends)
     walk.notes.append("batch norm is taken as in eval mode: its statistics are not rescaled")
     positions = tuple(a for a in range(out.dim()) if a != 1)
-    target = source = walk.tied(value.units, positions, "" if trained[1] else ROWS).ravel()
+    target = source = walk.tied(units, positions, "" if trained[1] else ROWS).ravel()
     if trained[0]:
         target = walk.units.new(out.shape[1])
         walk.weigh(weight, target, source)
     if trained[1]:
         walk.weigh(bias, target, FIXED)
     else:
-        walk.fix(target, 0 if bias is None else bias)
+        target = walk.fix(target, 0 if bias is None else bias)
     names = {walk.slot(p).name for p, own in zip((weight, bias), trained, strict=True) if own}
     return Hidden(
         np.broadcast_to(target.reshape(channels), tuple(out.shape)), value.depends | names
@@ -353,11 +364,11 @@ def _affine(walk: Walk, out, bias, one, other):
     if bias is None:
         return found
     if not walk.depends(bias):
-        walk.fix(found.units, bias)
-        return found
+        return Hidden(walk.fix(found.units, bias), found.depends)
     other_part = walk.hidden(bias)
     walk.units.tie(found.units, other_part.units, by_entry=True)
-    return Hidden(found.units, found.depends | other_part.depends)
+    units = walk.units.either(found.units, other_part.units)
+    return Hidden(units, found.depends | other_part.depends)
 
 
 def _batched(t: torch.Tensor) -> torch.Tensor:
@@ -387,9 +398,19 @@ def _contracted(walk: Walk, one: torch.Tensor, other: torch.Tensor, losing: str)
         walk.units.pin(factor.units, EXCHANGED)
         found = Hidden(found.units, depends)
     elif bool((by == 0).any()):
+        if walk.kind(by) == Kind.CONSTANT:
+            return Hidden(_mixed(walk, found.units, (by != 0).cpu().numpy(), axis), found.depends)
         losing = SPARSE
     units = walk.tied(found.units, (axis,), losing)
     return Hidden(np.broadcast_to(units, shape), found.depends)
+
+
+def _mixed(walk: Walk, units: np.ndarray, by: np.ndarray, axis: int) -> np.ndarray:
+    """Units of a value times constants, or of constants times the value, along its `axis`."""
+    if axis == 2:
+        return walk.units.mixed(units, by)
+    turned = walk.units.mixed(units.transpose(0, 2, 1), by.transpose(0, 2, 1))
+    return turned.transpose(0, 2, 1)
 
 
 def _weighted(walk: Walk, shape, value: Hidden, weight: torch.Tensor, losing: str) -> Hidden:
@@ -429,8 +450,10 @@ def _convolution(walk: Walk, func, out, x, weight, bias, stride, *settings):
         depends = frozenset()
         losing = SPARSE if bool((weight == 0).any()) else ""
         target = np.repeat(walk.tied(source, (1,), losing), out.shape[1] // groups, axis=1).ravel()
+        target = target if turned else walk.times(target, weight.flatten(1).any(1))
     if bias is not None:
-        depends |= _biased(walk, bias, target)
+        target, more = _biased(walk, bias, target)
+        depends |= more
     placed = target.reshape(-1, *(1,) * len(spatial))
     return Hidden(np.broadcast_to(placed, tuple(out.shape)), value.depends | depends)
 
@@ -450,16 +473,12 @@ def _convolved(walk: Walk, weight, source, groups: int, turned: bool, spatial: i
     return target, frozenset({walk.slot(weight).name})
 
 
-def _biased(walk: Walk, bias, target: np.ndarray) -> frozenset[str]:
-    if walk.kind(bias) == Kind.WEIGHT:
-        walk.weigh(bias, target, FIXED)
-        return frozenset({walk.slot(bias).name})
-    part = walk.together(bias.shape, (bias,)) if walk.depends(bias) else None
-    if part is None:
-        walk.fix(target, bias)
-        return frozenset()
+def _biased(walk: Walk, bias, target: np.ndarray) -> tuple[np.ndarray, frozenset[str]]:
+    if not walk.depends(bias):
+        return walk.fix(target, bias), frozenset()
+    part = walk.hidden(bias)
     walk.units.tie(target, part.units)
-    return part.depends
+    return walk.units.either(target, part.units), part.depends
 
 
 def _of(names: str, rule: Rule) -> dict[str, Rule]:

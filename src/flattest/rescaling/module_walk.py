@@ -289,7 +289,7 @@ class Walk(Seen):
             return Hidden(np.full(tuple(t.shape), FIXED), frozenset())
         held = self.memory[address(t)]
         if kind == Kind.HIDDEN:
-            return Hidden(self.view(t, held), held.depends)
+            return Hidden(self.units.read(self.view(t, held)), held.depends)
         own = without_repeats(t)
         units = self.units.new(*own.shape)
         self.weigh(own, units, FIXED)
@@ -305,11 +305,8 @@ class Walk(Seen):
         """Units of values times a factor; where that is 0, whatever the sample, 0 is left."""
         if isinstance(factor, torch.Tensor) and self.kind(factor) != Kind.CONSTANT:
             return units
-        zero = np.broadcast_to((torch.as_tensor(factor) == 0).cpu().numpy(), units.shape)
-        if zero.any():
-            units = units.copy()
-            units[zero] = self.units.zeros(int(zero.sum()))
-        return units
+        zero = (torch.as_tensor(factor) == 0).cpu().numpy()
+        return self.units.cut(units, np.broadcast_to(zero, units.shape))
 
     def constant(self, t: torch.Tensor) -> np.ndarray:
         """Units of constant entries: fixed, but each 0 (or −∞) scales with anything."""
@@ -414,7 +411,7 @@ class Walk(Seen):
 
     def tied(self, units: np.ndarray, axes: tuple[int, ...], losing: str = "") -> np.ndarray:
         """Positions along `axes` scale together: one unit for all, with axes of length 1."""
-        first = units.min(axis=axes, keepdims=True)
+        first = self.units.first(units, axes)
         self.units.tie(units, first, losing)
         return first
 
@@ -431,19 +428,22 @@ class Walk(Seen):
         units = np.broadcast_to(parts[0].units, tuple(shape))
         for part in parts[1:]:
             self.units.tie(units, part.units, by_entry=True)
+            units = self.units.either(units, part.units)
         for value in values:
             if not self.depends(value):
-                self.fix(units, value, losing)
+                units = self.fix(units, value, losing)
         return Hidden(units, frozenset().union(*(part.depends for part in parts)))
 
-    def fix(self, units: np.ndarray, value, losing: str = "") -> None:
+    def fix(self, units: np.ndarray, value, losing: str = "") -> np.ndarray:
         """What a constant is added to is fixed, but not where it is 0; or in vain, where it may be
-        0 for this sample alone."""
+        0 for this sample alone. The units of the sum."""
         value = torch.as_tensor(value)
         zero, units = np.broadcast_arrays(_scales(value), units)
         self.units.pin(np.unique(units[~zero]), losing)
         if self.kind(value) != Kind.CONSTANT:
             self.units.pin(np.unique(units[zero]), ZEROS)
+            zero = np.full(zero.shape, False)
+        return np.where(self.units.are_zeros(units) & ~zero, FIXED, units)
 
     def depends(self, value) -> bool:
         return isinstance(value, torch.Tensor) and self.kind(value) >= Kind.HIDDEN

@@ -100,6 +100,62 @@ class Units:
         self._zeros.append(self.new(count))
         return self._zeros[-1]
 
+    def are_zeros(self, units: np.ndarray) -> np.ndarray:
+        """Which of these stand for constants 0."""
+        if not self._zeros:
+            return np.full(units.shape, False)
+        known = np.full(self._count, False)
+        known[np.concatenate(self._zeros)] = True
+        return known[units]
+
+    def read(self, units: np.ndarray) -> np.ndarray:
+        """The same, but a 0 is another wherever it goes: two values that scale with it need not
+        scale with one another."""
+        return self.cut(units, self.are_zeros(units))
+
+    def cut(self, units: np.ndarray, zero: np.ndarray) -> np.ndarray:
+        """The same, but constants 0 in these places."""
+        if not zero.any():
+            return units
+        units = units.copy()
+        units[zero] = self.zeros(int(zero.sum()))
+        return units
+
+    def first(self, units: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+        """Of units along `axes` one that stands for all, which no constant 0 does for others."""
+        least = units.min(axis=axes, keepdims=True)
+        if not (zero := self.are_zeros(units)).any():
+            return least
+        other = np.where(zero, self._count, units).min(axis=axes, keepdims=True)
+        return np.where(other < self._count, other, least)
+
+    def either(self, units: np.ndarray, other: np.ndarray) -> np.ndarray:
+        """Units of a sum: the first, or the other where the first stand for constants 0."""
+        return np.where(self.are_zeros(units), other, units)
+
+    def mixed(self, units: np.ndarray, by: np.ndarray) -> np.ndarray:
+        """Units (B, I, K) of a product with matrices (B, K, J), which are not 0 where `by`: those
+        that meet in an entry scale together, and where all factors are 0 there is 0."""
+        count, rows, columns = by.shape
+        batch, k, j = np.nonzero(by)
+        start = batch * (rows + columns)
+        pairs = [(start + k, start + rows + j)]
+        of = _connected(count * (rows + columns), pairs).reshape(count, -1)
+        here, there = of[:, None, :rows], of[:, None, rows:]
+        # For each set of units that meet, and each row, one that stands for all.
+        zero = self.are_zeros(units)
+        last = np.iinfo(units.dtype).max
+        stands = np.full((units.shape[1], of.max() + 1), last)
+        for free in (np.where(zero, last, units), units):
+            least = np.full_like(stands, last)
+            for b in range(count):
+                np.minimum.at(least, (slice(None), here[b, 0]), free[b])
+            stands = np.where(stands < last, stands, least)
+        row = np.arange(units.shape[1])[:, None]
+        self.tie(units, stands[row, here])
+        found = stands[row, there]
+        return self.cut(np.where(found < last, found, FIXED), found == last)
+
     def tie(self, one, other, losing: str = "", by_entry: bool = False) -> None:
         """The entries of both arrays, after broadcasting, scale together; or are held so where they
         need not, `losing` rescalings. `by_entry`: each for that entry of an operation's result."""
