@@ -220,9 +220,9 @@ class _Walk:
             self.units.pin(units, losing)
             return np.where(self.units.are_zeros(units), FIXED, units)
         zero, units = np.broadcast_arrays(_scales(constant.value), units)
-        self.units.pin(np.unique(units[~zero]), losing)
+        self.units.pin(np.where(zero, FIXED, units), losing, by_entry=True)
         if constant.varies:
-            self.units.pin(np.unique(units[zero]), ZEROS)
+            self.units.pin(np.where(zero, units, FIXED), ZEROS, by_entry=True)
             zero = np.full(zero.shape, False)
         return np.where(self.units.are_zeros(units) & ~zero, FIXED, units)
 
@@ -557,7 +557,7 @@ def _weighted(walk: _Walk, shape, value, axes, weight: Weight, contracted, last:
     if isinstance(value, Steps):
         value = Known(np.ones(value.shape))
     if isinstance(value, Known):
-        value = Hidden(np.full(np.shape(value.value), FIXED), frozenset())
+        value = walk.placed(value)
     source = walk.channels(value, axes)
     free = tuple(a for a in range(weight.index.ndim) if a not in contracted)
     index = weight.index.transpose(*free, *contracted)

@@ -380,9 +380,9 @@ def _contracted(walk: Walk, one: torch.Tensor, other: torch.Tensor, losing: str)
     kinds = walk.kind(one), walk.kind(other)
     shape = one.shape[0], one.shape[1], other.shape[2]
     if kinds[1] == Kind.WEIGHT:
-        return _weighted(walk, shape, walk.hidden(one), other, losing)
+        return _weighted(walk, shape, walk.placed(one), other, losing)
     if kinds[0] == Kind.WEIGHT:
-        value = walk.hidden(other)
+        value = walk.placed(other)
         turned = Hidden(value.units.transpose(0, 2, 1), value.depends)
         found = _weighted(walk, (shape[0], shape[2], shape[1]), turned, one.transpose(1, 2), ROWS)
         return Hidden(found.units.transpose(0, 2, 1), found.depends)
@@ -430,7 +430,7 @@ def _weighted(walk: Walk, shape, value: Hidden, weight: torch.Tensor, losing: st
 def _convolution(walk: Walk, func, out, x, weight, bias, stride, *settings):
     """Transposed, a weight has the inputs' channels first."""
     _, dilation, turned, _, groups = settings
-    value = walk.hidden(x)
+    value = walk.placed(x)
     spatial = tuple(range(out.dim() - len(stride), out.dim()))
     met = turned or all(
         by == 1 and (size == 1 or out.shape[a] > d)

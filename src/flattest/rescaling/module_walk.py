@@ -439,9 +439,9 @@ class Walk(Seen):
         0 for this sample alone. The units of the sum."""
         value = torch.as_tensor(value)
         zero, units = np.broadcast_arrays(_scales(value), units)
-        self.units.pin(np.unique(units[~zero]), losing)
+        self.units.pin(np.where(zero, FIXED, units), losing, by_entry=True)
         if self.kind(value) != Kind.CONSTANT:
-            self.units.pin(np.unique(units[zero]), ZEROS)
+            self.units.pin(np.where(zero, units, FIXED), ZEROS, by_entry=True)
             zero = np.full(zero.shape, False)
         return np.where(self.units.are_zeros(units) & ~zero, FIXED, units)
 
