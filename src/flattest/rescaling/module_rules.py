@@ -59,7 +59,7 @@ def _pinned(walk: Walk, func, out, x, *args, **kwargs):
     """Piecewise linear, but not homogeneous."""
     if any(isinstance(a, torch.Tensor) for a in (*args, *kwargs.values())):
         raise NotFollowed(f"its operation {_shown(func)} has arguments that are not known")
-    return _held(walk, out, x)
+    return _held(walk, func, out, x)
 
 
 def _bounded(walk: Walk, func, out, x, *bounds, **kwargs):
@@ -77,16 +77,16 @@ def _smooth(walk: Walk, func, out, x, *args, **kwargs):
     if walk.kind(x) == Kind.WEIGHT:
         # W → βW may be undone by another change of W, such as W + log β before exp.
         raise NotFollowed(f"its operation {_shown(func)} is of a weight alone")
-    return _held(walk, out, x)
+    return _held(walk, func, out, x)
 
 
-def _held(walk: Walk, out, x) -> Hidden:
+def _held(walk: Walk, func, out, x) -> Hidden:
     """What goes into a function of each entry is pinned; what comes out is fixed, but 0 at a
     constant 0 (as of tanh)."""
     value = walk.hidden(x)
     found = walk.pinned(value)
     units = np.full(tuple(out.shape), FIXED)
-    if value.units.shape == units.shape:
+    if value.units.shape == units.shape and "softmax" not in name_of(func):
         zero = walk.units.are_zeros(value.units) & (out.detach() == 0).cpu().numpy()
         units = walk.units.cut(units, zero)
     return Hidden(units, found.depends)

@@ -187,7 +187,8 @@ class Units:
 
     def held(self, units: np.ndarray) -> bool:
         """Whether none of these can be rescaled."""
-        return bool((self.components()[units] == FIXED).all())
+        fixed = self.components()[units] == FIXED
+        return bool((fixed | self.are_zeros(units)).all())
 
     def lost(self) -> str:
         """Which rescalings may be missing, if any: where units are held together that nothing else
