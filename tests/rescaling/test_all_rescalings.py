@@ -155,6 +155,35 @@ def half_free(θ, s):
     units(θ, torch.cat([torch.ones(3), s]))
 
 
+HALF = torch.arange(6) < 3
+
+
+def chosen(m, x):
+    h = m.a(x)
+    return m.b(torch.where(HALF, F.hardtanh(h), h))
+
+
+def filled(m, x):
+    h = m.a(x)
+    return m.b(F.hardtanh(h).masked_fill(~HALF, 0.0) + h.masked_fill(HALF, 0.0))
+
+
+def multiplied(m, x):
+    h, mask = m.a(x), HALF.to(x.dtype)
+    return m.b(F.hardtanh(h) * mask + h * (1 - mask))
+
+
+def multiplied_before(m, x):
+    """0 goes into the bounded function, and comes out."""
+    h, mask = m.a(x), HALF.to(x.dtype)
+    return m.b(F.hardtanh(h * mask) + h * (1 - mask))
+
+
+def diagonal(m, x):
+    h, mask = m.a(x), HALF.to(x.dtype)
+    return m.b(F.hardtanh(h) @ torch.diag(mask) + h @ torch.diag(1 - mask))
+
+
 def queries(m, x):
     """Words of the places, the same for all samples, have a unit for each place."""
     words = m.e(torch.arange(3)).relu().reshape(1, -1)
@@ -288,6 +317,17 @@ FOLLOWED = {
         gains,
         12,
     ),
+    "turned by a matrix": (
+        lambda m, x: m.b(m.a(x).relu() @ torch.eye(6, dtype=x.dtype).roll(2, 1)),
+        {},
+        permuted,
+        6,
+    ),
+    "chosen by a constant": (chosen, {}, half_free, 3),
+    "filled by a constant": (filled, {}, half_free, 3),
+    "a constant factor": (multiplied, {}, half_free, 3),
+    "a diagonal of a constant": (diagonal, {}, half_free, 3),
+    "bounded behind a constant factor": (multiplied_before, {}, half_free, 3),
     "turned by places": (lambda m, x: m.b(m.a(x).relu().roll(2, 1)), {}, permuted, 6),
 }
 # What holds units together that are free, so that a least over the rest would be too large.
@@ -343,13 +383,6 @@ LOST = {
         held_at([1.0] * 4 + [0.0] * 2),
         6,
         "0 for a sample",
-    ),
-    "a matrix of a permutation": (
-        lambda m, x: m.b(m.a(x).relu() @ torch.eye(6, dtype=x.dtype).roll(2, 1)),
-        {},
-        permuted,
-        6,
-        "matrix with zeros",
     ),
 }
 
@@ -455,10 +488,41 @@ def of_places(p, h):
     return h @ p["a"] + words @ p["f"]
 
 
+HALF_OF_FIVE = np.array([1.0, 1, 0, 0, 0])
+
+
+def chosen_in_jax(p, h):
+    import jax.numpy as jnp
+
+    return jnp.where(HALF_OF_FIVE > 0, jnp.tanh(h), h) @ p["a"]
+
+
+def multiplied_in_jax(p, h):
+    import jax.numpy as jnp
+
+    return (jnp.tanh(h) * HALF_OF_FIVE + h * (1 - HALF_OF_FIVE)) @ p["a"]
+
+
+def behind_a_factor(p, h):
+    import jax.numpy as jnp
+
+    return (jnp.tanh(h * HALF_OF_FIVE) + h * (1 - HALF_OF_FIVE)) @ p["a"]
+
+
+def diagonal_in_jax(p, h):
+    import jax.numpy as jnp
+
+    return (jnp.tanh(h) @ np.diag(HALF_OF_FIVE) + h @ np.diag(1 - HALF_OF_FIVE)) @ p["a"]
+
+
 # The scales of five units: 0 for what is held, the same number for what scales together.
 IN_JAX = {
     "beside the outputs": (beside_the_outputs, {}, [1, 2, 3, 4, 5]),
     "partly bounded": (partly_bounded, {}, [0, 0, 1, 2, 3]),
+    "chosen by a constant": (chosen_in_jax, {}, [0, 0, 1, 2, 3]),
+    "a constant factor": (multiplied_in_jax, {}, [0, 0, 1, 2, 3]),
+    "behind a constant factor": (behind_a_factor, {}, [0, 0, 1, 2, 3]),
+    "a diagonal of a constant": (diagonal_in_jax, {}, [0, 0, 1, 2, 3]),
     "masked": (masked, {"t": ()}, [1, 1, 1, 2, 3]),
     "whole numbers": (whole, {}, [0, 0, 0, 0, 0]),
     "words of places": (of_places, {"e": (2, 2), "f": (4,)}, [1, 2, 3, 4, 5]),

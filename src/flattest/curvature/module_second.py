@@ -83,7 +83,8 @@ def _check_slope(
             raise FlattestError(
                 "PyTorch's derivatives of this module are wrong (its gradients are not the "
                 "derivatives of its outputs): it hides a dependence on its weights, or changes "
-                "gradients as they pass (detach, .data, .item(), no_grad, hooks)."
+                "gradients as they pass (detach, .data, .item(), no_grad, hooks), or it never "
+                "trains some entries (F.embedding with a padding_idx; use nn.Embedding)."
             )
 
 

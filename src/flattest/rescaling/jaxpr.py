@@ -11,8 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax.extend import core
 from jax.interpreters.partial_eval import dce_jaxpr
 
@@ -20,9 +22,12 @@ from flattest.rescaling.units import (
     BRANCH,
     EXCHANGED,
     FIXED,
+    PERHAPS,
     ROWS,
     SHARED,
     SPARSE,
+    UNUSED,
+    USED,
     WINDOWS,
     ZEROS,
     Ends,
@@ -135,21 +140,28 @@ class _Walk:
         if (rule := RULES.get(name)) is None or len(shapes) != 1:
             raise NotFollowed(f"its operation {name} is not known")
         start = self.units.made
-        found = rule(self, equation, shapes[0], *inputs)
+        found = rule(self, equation, shapes[0], *map(self.read, inputs))
         self.steps.append(_Step(equation, inputs, found, start, self.units.made))
         return [found]
+
+    def read(self, value: Any) -> Any:
+        if not isinstance(value, Hidden):
+            return value
+        return Hidden(self.units.read(value.units), value.depends)
 
     def settle(self, output) -> None:
         """Ties that only entries need which nothing uses (a part that is cut off) are none; from
         the last step to the first."""
-        use = {id(output): np.full(_shape_of(output), True)}
+        use = {id(output): np.full(_shape_of(output), USED)}
         for step in reversed(self.steps):
-            used = use.get(id(step.found), np.full(_shape_of(step.found), False))
+            used = use.get(id(step.found), np.full(_shape_of(step.found), UNUSED))
             self.units.keep(step.start, step.stop, used)
-            given = [v for v in step.inputs if not isinstance(v, Known) and v is not step.found]
-            for value, part in zip(given, _used_inputs(step, given, used), strict=True):
-                before = use.setdefault(id(value), np.full(_shape_of(value), False))
-                before |= part
+            if not used.any():
+                continue
+            for value, part in zip(step.inputs, _used_inputs(step, used), strict=True):
+                if not isinstance(value, Known):
+                    before = use.get(id(value), UNUSED)
+                    use[id(value)] = np.maximum(before, np.broadcast_to(part, _shape_of(value)))
 
     def use(self, weight: Weight, targets, sources) -> None:
         """Notes the units that each entry of a weight stands between."""
@@ -188,11 +200,7 @@ class _Walk:
 
     def times(self, units: np.ndarray, factor) -> np.ndarray:
         """Units of values times a factor; where that is 0, whatever the sample, 0 is left."""
-        zero = np.broadcast_to(np.asarray(factor) == 0, units.shape)
-        if zero.any():
-            units = units.copy()
-            units[zero] = self.units.zeros(int(zero.sum()))
-        return units
+        return self.units.cut(units, np.broadcast_to(np.asarray(factor) == 0, units.shape))
 
     def together(self, shape, values, losing: str = "") -> Hidden:
         """Entries that are added or compared scale together; constants but 0 fix them."""
@@ -200,20 +208,23 @@ class _Walk:
         units = np.broadcast_to(parts[0].units, shape)
         for part in parts[1:]:
             self.units.tie(units, part.units, by_entry=True)
+            units = self.units.either(units, part.units)
         for constant in (v for v in values if isinstance(v, Known | Steps)):
-            self.fix(units, constant, losing)
+            units = self.fix(units, constant, losing)
         return Hidden(units, frozenset().union(*(part.depends for part in parts)))
 
-    def fix(self, units: np.ndarray, constant: Known | Steps, losing: str) -> None:
+    def fix(self, units: np.ndarray, constant: Known | Steps, losing: str) -> np.ndarray:
         """What a constant is added to is fixed, but not where it is 0; or in vain, where it may be
-        0 for this sample alone."""
+        0 for this sample alone. The units of the sum."""
         if isinstance(constant, Steps):
             self.units.pin(units, losing)
-            return
+            return np.where(self.units.are_zeros(units), FIXED, units)
         zero, units = np.broadcast_arrays(_scales(constant.value), units)
-        self.units.pin(np.unique(units[~zero]), losing)
+        self.units.pin(np.where(zero, FIXED, units), losing, by_entry=True)
         if constant.varies:
-            self.units.pin(np.unique(units[zero]), ZEROS)
+            self.units.pin(np.where(zero, units, FIXED), ZEROS, by_entry=True)
+            zero = np.full(zero.shape, False)
+        return np.where(self.units.are_zeros(units) & ~zero, FIXED, units)
 
     def pinned(self, *values: Hidden) -> Hidden:
         """Units that go into something that is not homogeneous."""
@@ -226,7 +237,7 @@ class _Walk:
 
     def tied(self, value: Hidden, axes: tuple[int, ...], losing: str = "") -> np.ndarray:
         """Positions along `axes` scale together: one unit for all, with axes of length 1."""
-        first = value.units.min(axis=axes, keepdims=True)
+        first = self.units.first(value.units, axes)
         self.units.tie(value.units, first, losing)
         return first
 
@@ -258,18 +269,78 @@ def _shape_of(value: Any) -> tuple[int, ...]:
     return np.shape(value.index if isinstance(value, Weight) else value.units)
 
 
-def _used_inputs(step: _Step, given: list, used: np.ndarray) -> list[Any]:
-    """Which entries of what is `given` to a step are used where of its result some are `used`:
-    exactly where it works entry by entry or moves entries; else all."""
+def _used_inputs(step: _Step, used: np.ndarray) -> list[Any]:
+    """How the entries of what goes into a step are used, of whose result entries are `used` so:
+    exactly where it works entry by entry, is linear or takes all along axes; else all of them are
+    perhaps."""
     name = step.equation.primitive.name
-    if not used.any() or name not in (*_BY_ENTRY, *_SHAPES.split()):
-        return [used.any()] * len(given)
     if name in _BY_ENTRY:
-        return [used if _shape_of(v) == used.shape else True for v in given]
-    (value,) = given
-    size = int(np.prod(_shape_of(value)))
-    moved = _applied(step.equation, np.arange(size).reshape(_shape_of(value)))
-    return [np.isin(np.arange(size), moved[used]).reshape(_shape_of(value))]
+        return _by_entry(step, used)
+    if name in _LINEAR and _as_floats(step.equation):
+        return _linear(step, step.equation.primitive, used)
+    if name in _WINDOWED:
+        return _linear(step, lax.reduce_window_sum_p, used)
+    if name in _REDUCTIONS:
+        return [np.expand_dims(used, step.equation.params["axes"])]
+    return [USED if (used == USED).all() else PERHAPS] * len(step.inputs)
+
+
+def _as_floats(equation) -> bool:
+    """Whether it takes numbers, or only moves what it takes, whatever that is."""
+    kinds = [variable.aval.dtype for variable in equation.invars]
+    moves = equation.primitive.name in (*_SHAPES.split(), "concatenate")
+    return moves or all(jnp.issubdtype(kind, jnp.floating) for kind in kinds)
+
+
+def _by_entry(step: _Step, used: np.ndarray) -> list[Any]:
+    name, found = step.equation.primitive.name, []
+    shapes = [variable.aval.shape for variable in step.equation.invars]
+    for at, shape in enumerate(shapes):
+        part = used
+        for other, value in enumerate(step.inputs):
+            if other != at and isinstance(value, Known) and not value.varies:
+                part = np.where(_lets(name, at, other, np.asarray(value.value)), part, UNUSED)
+        spread = tuple(a for a, n in enumerate(shape) if n == 1) if shape else None
+        found.append(part.max(axis=spread, keepdims=bool(shape)))
+    return found
+
+
+def _lets(name: str, at: int, other: int, constant: np.ndarray) -> np.ndarray:
+    """Where a constant operand, the one in the place `other`, lets the one `at` its place through.
+    What is chosen by a constant, times 0 or added to an infinity is cut off."""
+    if name == "select_n" and other == 0:
+        return constant.astype(int) == at - 1
+    if name == "mul":
+        return constant != 0
+    if name in ("add", "sub", "add_any"):
+        return np.isfinite(constant)
+    return np.full((), True)
+
+
+def _linear(step: _Step, primitive, used: np.ndarray) -> list[Any]:
+    """Where it is linear in an operand, its transpose takes what is used there: applied to numbers
+    that are not negative."""
+    ones = [
+        _stands_in(value, variable.aval)
+        for value, variable in zip(step.inputs, step.equation.invars, strict=True)
+    ]
+    result, back = jax.vjp(lambda *v: primitive.bind(*v, **step.equation.params), *ones)
+    perhaps, surely = (
+        [np.asarray(part) != 0 for part in back(jnp.asarray(used >= level, result.dtype))]
+        for level in (PERHAPS, USED)
+    )
+    return [
+        np.where(s, USED, np.where(p, PERHAPS, UNUSED))
+        for p, s in zip(perhaps, surely, strict=True)
+    ]
+
+
+def _stands_in(value: Any, aval) -> Any:
+    """1, and 0 where a constant is."""
+    kind = aval.dtype if jnp.issubdtype(aval.dtype, jnp.floating) else jnp.float32
+    if isinstance(value, Known) and not value.varies:
+        return jnp.asarray(np.asarray(value.value) != 0, kind)
+    return jnp.ones(aval.shape, kind)
 
 
 def _evaluated(equation, inputs: list[Known]) -> list[Known]:
@@ -325,7 +396,15 @@ def _concatenate(walk: _Walk, equation, shape, *values):
 
 
 def _sum_or_extremum(walk: _Walk, equation, shape, *values):
-    return walk.together(shape, values)
+    found = walk.together(shape, values)
+    if (choose := _EXTREMA.get(equation.primitive.name)) is None:
+        return found
+    # A constant 0 that stays one.
+    for value, other in (values, values[::-1]):
+        if isinstance(value, Hidden) and isinstance(other, Known) and not other.varies:
+            zero = walk.units.are_zeros(value.units) & (choose(np.asarray(other.value), 0) == 0)
+            return Hidden(walk.units.cut(found.units, np.broadcast_to(zero, shape)), found.depends)
+    return found
 
 
 def _comparison(walk: _Walk, equation, shape, *values):
@@ -441,7 +520,10 @@ def _smooth(walk: _Walk, equation, shape, value, *rest):
     # W → βW may be undone by β^c after a power c, which units do not follow.
     if equation.primitive.name in ("sqrt", "rsqrt", "cbrt", "square", "integer_pow", "pow"):
         raise NotFollowed(f"its operation {equation.primitive.name} may scale with a power")
-    return walk.pinned(walk.hidden(value))
+    value = walk.hidden(value)
+    zero = equation.primitive.name in _ODD.split() and walk.units.are_zeros(value.units)
+    found = walk.pinned(value)
+    return Hidden(walk.units.cut(found.units, np.broadcast_to(zero, shape)), found.depends)
 
 
 def _dot(walk: _Walk, equation, shape, one, other):
@@ -460,7 +542,13 @@ def _dot(walk: _Walk, equation, shape, one, other):
         return _weighted(walk, shape, other, tuple(right), one, tuple(left), last=False)
     value, axes = (one, tuple(left)) if isinstance(one, Hidden) else (other, tuple(right))
     by = other if isinstance(one, Hidden) else one
-    losing = SPARSE if isinstance(by, Known) and np.any(np.asarray(by.value) == 0) else ""
+    losing = ""
+    if isinstance(by, Known) and np.any(np.asarray(by.value) == 0):
+        losing = SPARSE
+        if not by.varies:
+            other = tuple(right) if isinstance(one, Hidden) else tuple(left)
+            factors = np.moveaxis(np.asarray(by.value) != 0, other, range(len(other)))
+            return _cut_off(walk, shape, value, axes, factors, isinstance(one, Hidden))
     return _mixed(walk, shape, value, axes, isinstance(one, Hidden), losing)
 
 
@@ -469,7 +557,7 @@ def _weighted(walk: _Walk, shape, value, axes, weight: Weight, contracted, last:
     if isinstance(value, Steps):
         value = Known(np.ones(value.shape))
     if isinstance(value, Known):
-        value = Hidden(np.full(np.shape(value.value), FIXED), frozenset())
+        value = walk.placed(value)
     source = walk.channels(value, axes)
     free = tuple(a for a in range(weight.index.ndim) if a not in contracted)
     index = weight.index.transpose(*free, *contracted)
@@ -488,6 +576,15 @@ def _mixed(walk: _Walk, shape, value: Hidden, axes, last: bool, losing: str) -> 
     more = len(shape) - kept.ndim
     placed = kept.reshape(kept.shape + (1,) * more) if last else kept
     return Hidden(np.broadcast_to(placed, shape), value.depends)
+
+
+def _cut_off(walk: _Walk, shape, value: Hidden, axes, by: np.ndarray, last: bool) -> Hidden:
+    """As `_mixed` with a matrix that has zeros, the axes it is summed over first; `by` where it has
+    none."""
+    units = np.moveaxis(value.units, axes, range(-len(axes), 0))
+    many = int(np.prod(by.shape[: len(axes)]))
+    found = walk.units.mixed(units.reshape(1, -1, many), by.reshape(1, many, -1))[0]
+    return Hidden((found if last else found.T).reshape(shape), value.depends)
 
 
 def _convolution(walk: _Walk, equation, shape, value, weight):
@@ -540,10 +637,18 @@ _SMOOTH = (
     "tanh logistic exp exp2 expm1 log log1p sin cos tan erf erfc sqrt rsqrt cbrt square "
     "integer_pow pow sinh cosh atan asinh"
 )
+_EXTREMA = {"max": np.maximum, "min": np.minimum}
+# Those that are 0 at 0.
+_ODD = "tanh expm1 log1p sin tan erf sinh atan asinh"
 _BY_ENTRY = frozenset(
     f"{_SMOOTH} neg abs sign add sub add_any max min gt ge lt le eq ne select_n mul div "
-    "convert_element_type".split()
+    "convert_element_type name optimization_barrier".split()
 )
+_LINEAR = frozenset(
+    f"{_SHAPES} concatenate reduce_sum dot_general conv_general_dilated reduce_window_sum".split()
+)
+_WINDOWED = frozenset({"reduce_window_max", "reduce_window_min"})
+_REDUCTIONS = frozenset({"reduce_max", "reduce_min", "argmax", "argmin"})
 RULES: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(_SHAPES.split(), _shape),
     **dict.fromkeys(_SMOOTH.split(), _smooth),

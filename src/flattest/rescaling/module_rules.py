@@ -4,6 +4,7 @@ import numpy as np
 import torch
 from torch.utils._pytree import tree_map
 
+from flattest.rescaling.module_uses import name_of, tensors_in
 from flattest.rescaling.module_walk import (
     Hidden,
     Kind,
@@ -12,8 +13,6 @@ from flattest.rescaling.module_walk import (
     Slot,
     Walk,
     layout,
-    name_of,
-    tensors_in,
     without_repeats,
 )
 from flattest.rescaling.units import (
@@ -60,7 +59,7 @@ def _pinned(walk: Walk, func, out, x, *args, **kwargs):
     """Piecewise linear, but not homogeneous."""
     if any(isinstance(a, torch.Tensor) for a in (*args, *kwargs.values())):
         raise NotFollowed(f"its operation {_shown(func)} has arguments that are not known")
-    return walk.pinned(walk.hidden(x))
+    return _held(walk, func, out, x)
 
 
 def _bounded(walk: Walk, func, out, x, *bounds, **kwargs):
@@ -78,8 +77,19 @@ def _smooth(walk: Walk, func, out, x, *args, **kwargs):
     if walk.kind(x) == Kind.WEIGHT:
         # W → βW may be undone by another change of W, such as W + log β before exp.
         raise NotFollowed(f"its operation {_shown(func)} is of a weight alone")
-    found = walk.pinned(walk.hidden(x))
-    return Hidden(np.full(tuple(out.shape), FIXED), found.depends)
+    return _held(walk, func, out, x)
+
+
+def _held(walk: Walk, func, out, x) -> Hidden:
+    """What goes into a function of each entry is pinned; what comes out is fixed, but 0 at a
+    constant 0 (as of tanh)."""
+    value = walk.hidden(x)
+    found = walk.pinned(value)
+    units = np.full(tuple(out.shape), FIXED)
+    if value.units.shape == units.shape and "softmax" not in name_of(func):
+        zero = walk.units.are_zeros(value.units) & (out.detach() == 0).cpu().numpy()
+        units = walk.units.cut(units, zero)
+    return Hidden(units, found.depends)
 
 
 def _power(walk: Walk, func, out, *args, **kwargs):
@@ -107,20 +117,20 @@ def _batch_norm(walk: Walk, func, out, x, weight, bias, mean, var, *settings):
     if any(walk.kind(p) == Kind.HIDDEN for p in (weight, bias) if p is not None):
         raise NotFollowed("it computes the weights of a batch norm")
     value, channels = walk.hidden(x), (1, -1, *(1,) * (out.dim() - 2))
-    walk.fix(value.units, mean.reshape(channels))
+    units = walk.fix(value.units, mean.reshape(channels))
     if not any(trained):
-        walk.fix(value.units, 0 if bias is None else bias.reshape(channels))
-        return value
+        units = walk.fix(units, 0 if bias is None else bias.reshape(channels))
+        return Hidden(units, value.depends)
     walk.notes.append("batch norm is taken as in eval mode: its statistics are not rescaled")
     positions = tuple(a for a in range(out.dim()) if a != 1)
-    target = source = walk.tied(value.units, positions, "" if trained[1] else ROWS).ravel()
+    target = source = walk.tied(units, positions, "" if trained[1] else ROWS).ravel()
     if trained[0]:
         target = walk.units.new(out.shape[1])
         walk.weigh(weight, target, source)
     if trained[1]:
         walk.weigh(bias, target, FIXED)
     else:
-        walk.fix(target, 0 if bias is None else bias)
+        target = walk.fix(target, 0 if bias is None else bias)
     names = {walk.slot(p).name for p, own in zip((weight, bias), trained, strict=True) if own}
     return Hidden(
         np.broadcast_to(target.reshape(channels), tuple(out.shape)), value.depends | names
@@ -354,11 +364,11 @@ def _affine(walk: Walk, out, bias, one, other):
     if bias is None:
         return found
     if not walk.depends(bias):
-        walk.fix(found.units, bias)
-        return found
+        return Hidden(walk.fix(found.units, bias), found.depends)
     other_part = walk.hidden(bias)
     walk.units.tie(found.units, other_part.units, by_entry=True)
-    return Hidden(found.units, found.depends | other_part.depends)
+    units = walk.units.either(found.units, other_part.units)
+    return Hidden(units, found.depends | other_part.depends)
 
 
 def _batched(t: torch.Tensor) -> torch.Tensor:
@@ -370,9 +380,9 @@ def _contracted(walk: Walk, one: torch.Tensor, other: torch.Tensor, losing: str)
     kinds = walk.kind(one), walk.kind(other)
     shape = one.shape[0], one.shape[1], other.shape[2]
     if kinds[1] == Kind.WEIGHT:
-        return _weighted(walk, shape, walk.hidden(one), other, losing)
+        return _weighted(walk, shape, walk.placed(one), other, losing)
     if kinds[0] == Kind.WEIGHT:
-        value = walk.hidden(other)
+        value = walk.placed(other)
         turned = Hidden(value.units.transpose(0, 2, 1), value.depends)
         found = _weighted(walk, (shape[0], shape[2], shape[1]), turned, one.transpose(1, 2), ROWS)
         return Hidden(found.units.transpose(0, 2, 1), found.depends)
@@ -388,9 +398,19 @@ def _contracted(walk: Walk, one: torch.Tensor, other: torch.Tensor, losing: str)
         walk.units.pin(factor.units, EXCHANGED)
         found = Hidden(found.units, depends)
     elif bool((by == 0).any()):
+        if walk.kind(by) == Kind.CONSTANT:
+            return Hidden(_mixed(walk, found.units, (by != 0).cpu().numpy(), axis), found.depends)
         losing = SPARSE
     units = walk.tied(found.units, (axis,), losing)
     return Hidden(np.broadcast_to(units, shape), found.depends)
+
+
+def _mixed(walk: Walk, units: np.ndarray, by: np.ndarray, axis: int) -> np.ndarray:
+    """Units of a value times constants, or of constants times the value, along its `axis`."""
+    if axis == 2:
+        return walk.units.mixed(units, by)
+    turned = walk.units.mixed(units.transpose(0, 2, 1), by.transpose(0, 2, 1))
+    return turned.transpose(0, 2, 1)
 
 
 def _weighted(walk: Walk, shape, value: Hidden, weight: torch.Tensor, losing: str) -> Hidden:
@@ -410,7 +430,7 @@ def _weighted(walk: Walk, shape, value: Hidden, weight: torch.Tensor, losing: st
 def _convolution(walk: Walk, func, out, x, weight, bias, stride, *settings):
     """Transposed, a weight has the inputs' channels first."""
     _, dilation, turned, _, groups = settings
-    value = walk.hidden(x)
+    value = walk.placed(x)
     spatial = tuple(range(out.dim() - len(stride), out.dim()))
     met = turned or all(
         by == 1 and (size == 1 or out.shape[a] > d)
@@ -430,8 +450,10 @@ def _convolution(walk: Walk, func, out, x, weight, bias, stride, *settings):
         depends = frozenset()
         losing = SPARSE if bool((weight == 0).any()) else ""
         target = np.repeat(walk.tied(source, (1,), losing), out.shape[1] // groups, axis=1).ravel()
+        target = target if turned else walk.times(target, weight.flatten(1).any(1))
     if bias is not None:
-        depends |= _biased(walk, bias, target)
+        target, more = _biased(walk, bias, target)
+        depends |= more
     placed = target.reshape(-1, *(1,) * len(spatial))
     return Hidden(np.broadcast_to(placed, tuple(out.shape)), value.depends | depends)
 
@@ -451,16 +473,12 @@ def _convolved(walk: Walk, weight, source, groups: int, turned: bool, spatial: i
     return target, frozenset({walk.slot(weight).name})
 
 
-def _biased(walk: Walk, bias, target: np.ndarray) -> frozenset[str]:
-    if walk.kind(bias) == Kind.WEIGHT:
-        walk.weigh(bias, target, FIXED)
-        return frozenset({walk.slot(bias).name})
-    part = walk.together(bias.shape, (bias,)) if walk.depends(bias) else None
-    if part is None:
-        walk.fix(target, bias)
-        return frozenset()
+def _biased(walk: Walk, bias, target: np.ndarray) -> tuple[np.ndarray, frozenset[str]]:
+    if not walk.depends(bias):
+        return walk.fix(target, bias), frozenset()
+    part = walk.hidden(bias)
     walk.units.tie(target, part.units)
-    return part.depends
+    return walk.units.either(target, part.units), part.depends
 
 
 def _of(names: str, rule: Rule) -> dict[str, Rule]:

@@ -19,6 +19,7 @@ import torch
 
 from flattest.errors import first_line
 from flattest.rescaling.module_rules import RULES
+from flattest.rescaling.module_uses import address, name_of, tensors_in
 from flattest.rescaling.module_walk import (
     Hidden,
     Kind,
@@ -26,8 +27,6 @@ from flattest.rescaling.module_walk import (
     Memory,
     Rule,
     Walk,
-    name_of,
-    tensors_in,
     without_repeats,
 )
 from flattest.rescaling.symmetries import Bases, bases
@@ -92,7 +91,7 @@ class SymmetryWalk(Walk):
             if self.kind(t) == Kind.HIDDEN:
                 self.units.pin(self.hidden(t).units, reason)
             elif self.kind(t) == Kind.WEIGHT:
-                slots = self.memory[t.untyped_storage()._cdata].slots
+                slots = self.memory[address(t)].slots
                 self.use_again({slot.name for slot in slots}, reason)
         for t in tensors_in(result):
             if self.kind(t) != Kind.WEIGHT and t.numel():

@@ -16,9 +16,19 @@ import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map_only
 
-from flattest.rescaling.units import FIXED, ZEROS, Ends, NotFollowed, Units
+from flattest.rescaling.module_uses import (
+    Lets,
+    Step,
+    Uses,
+    address,
+    entries,
+    lets,
+    name_of,
+    tensors_in,
+)
+from flattest.rescaling.units import FIXED, USED, ZEROS, Ends, NotFollowed, Units
 
 
 class Kind(IntEnum):
@@ -63,16 +73,6 @@ class _DenseEnds:
     target: torch.Tensor
     source: torch.Tensor
     used: torch.Tensor
-
-
-class Step(NamedTuple):
-    """An operation, what it gave, and the ties and lists it made (from, to)."""
-
-    func: Any
-    args: tuple
-    kwargs: dict
-    results: list[torch.Tensor]
-    made: tuple[tuple[int, int], ...]
 
 
 class Seen(TorchDispatchMode):
@@ -127,11 +127,11 @@ class Walk(Seen):
         self.alive: list[torch.Tensor] = []
         self.memory: dict[int, Memory] = {}
         for name, p in parameters.items():
-            held = self.memory.setdefault(_address(p), Memory(Kind.WEIGHT))
+            held = self.memory.setdefault(address(p), Memory(Kind.WEIGHT))
             held.slots.append(Slot(name, p.storage_offset()))
         for t in tree_leaves(x):
             if isinstance(t, torch.Tensor):
-                self.memory[_address(t)] = Memory(Kind.VARIES)
+                self.memory[address(t)] = Memory(Kind.VARIES)
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -152,9 +152,12 @@ class Walk(Seen):
             else:
                 before = self.made()
                 given = args if changed is None else (changed, *args[1:])
+                through = self.lets(func, kind, given)
                 self.follow(func, kind, result, args, kwargs, given)
                 made = tuple(zip(before, self.made(), strict=True))
-                self.steps.append(Step(func, args, kwargs, tensors_in(result), made))
+                # As they lie in memory now: transpose_ and the like change that.
+                taken, gave = tree_map_only(torch.Tensor, torch.detach, ((args, kwargs), result))
+                self.steps.append(Step(func, *taken, tensors_in(gave), made, through))
         except NotFollowed as stop:
             # Not raised: a user's code might catch it, and the values are still to be counted.
             self.stopped = str(stop)
@@ -179,6 +182,13 @@ class Walk(Seen):
         """What a step made is kept as far as its result is used."""
         self.units.keep(*step.made[0], used)
 
+    def lets(self, func, kind: Kind, given) -> Lets:
+        """What constants among the arguments let through of the others."""
+        if kind < Kind.HIDDEN:
+            return [None] * len(given)
+        fixed = [not isinstance(a, torch.Tensor) or self.kind(a) == Kind.CONSTANT for a in given]
+        return lets(func, fixed, given)
+
     def look(self, kind: Kind) -> None:
         if kind >= Kind.HIDDEN:
             raise NotFollowed("it reads the value of a tensor that depends on its weights")
@@ -191,7 +201,7 @@ class Walk(Seen):
             return None
         found = t.detach().clone()
         if kind > Kind.CONSTANT:
-            self.memory[_address(found)] = Memory(kind)
+            self.memory[address(found)] = Memory(kind)
         self.alive.append(found)
         return found
 
@@ -202,12 +212,12 @@ class Walk(Seen):
         if func._schema.is_mutable:
             self.follow_in_place(func, kind, result, args, kwargs, given)
             return
-        known = {_address(t) for t in tensors_in((args, kwargs))}
-        if not (fresh := [t for t in outputs if t.numel() and _address(t) not in known]):
+        known = {address(t) for t in tensors_in((args, kwargs))}
+        if not (fresh := [t for t in outputs if t.numel() and address(t) not in known]):
             return
         if kind < Kind.HIDDEN:
             kind = Kind.CONSTANT if name in _FILLED else kind
-            self.memory.update((_address(t), Memory(kind)) for t in fresh)
+            self.memory.update((address(t), Memory(kind)) for t in fresh)
             return
         first, *others = outputs
         found = self.ruled(name)(self, func, first, *args, **kwargs)
@@ -215,21 +225,21 @@ class Walk(Seen):
         for other in others:
             # Positions of maxima are steps; statistics and the like are not followed further.
             held = Memory(Kind.STEPS) if not other.is_floating_point() else Memory(Kind.HIDDEN)
-            self.memory[_address(other)] = held
+            self.memory[address(other)] = held
 
     def follow_in_place(self, func, kind: Kind, result, args, kwargs, given) -> None:
         name, target = name_of(func), args[0]
         if not name.endswith("_") or not isinstance(result, torch.Tensor):
             raise NotFollowed(f"its operation {name} is not known")
-        held = self.memory.get(_address(target))
+        held = self.memory.get(address(target))
         if held and held.kind == Kind.WEIGHT:
             raise NotFollowed("it changes its weights as it runs")
         if kind < Kind.HIDDEN:
-            self.memory[_address(target)] = Memory(kind)
+            self.memory[address(target)] = Memory(kind)
             return
         found = self.ruled(name[:-1])(self, func, result, *given, **kwargs)
         if held is None or held.kind < Kind.HIDDEN:
-            self.memory[_address(target)] = self.filled(target)
+            self.memory[address(target)] = self.filled(target)
         self.write(result, found)
 
     def ruled(self, name: str) -> "Rule":
@@ -240,26 +250,26 @@ class Walk(Seen):
     # What the memory of a tensor holds.
 
     def kind(self, t: torch.Tensor) -> Kind:
-        held = self.memory.get(_address(t))
+        held = self.memory.get(address(t))
         return held.kind if held and t.numel() else Kind.CONSTANT
 
     def write(self, t: torch.Tensor, found: "Hidden | Kind | Memory") -> None:
-        address = _address(t)
+        at = address(t)
         if isinstance(found, Memory):
-            self.memory[address] = found
+            self.memory[at] = found
             return
         if isinstance(found, Kind):
-            held = self.memory.get(address)
+            held = self.memory.get(at)
             if held is None or held.kind < Kind.HIDDEN:
-                self.memory[address] = Memory(found)
+                self.memory[at] = Memory(found)
             else:
                 units = self.view(t, held)
                 units[...] = self.constant(t) if found == Kind.CONSTANT else FIXED
             return
-        held = self.memory.get(address)
+        held = self.memory.get(at)
         if held is None or held.units is None:
-            held = Memory(Kind.HIDDEN, torch.full((_entries(t),), FIXED))
-            self.memory[address] = held
+            held = Memory(Kind.HIDDEN, torch.full((entries(t),), FIXED))
+            self.memory[at] = held
         held.depends |= found.depends
         self.view(t, held)[...] = found.units
 
@@ -267,7 +277,7 @@ class Walk(Seen):
         """The units of a tensor's entries, in its shape."""
         if held.units is None:
             raise NotFollowed("it uses statistics of its values")
-        if len(held.units) != _entries(t) or t.is_complex():
+        if len(held.units) != entries(t) or t.is_complex():
             raise NotFollowed("it reads its values as numbers of another type")
         return held.units.as_strided(t.size(), t.stride(), t.storage_offset()).numpy()
 
@@ -277,9 +287,9 @@ class Walk(Seen):
         kind = self.kind(t)
         if kind < Kind.HIDDEN:
             return Hidden(np.full(tuple(t.shape), FIXED), frozenset())
-        held = self.memory[_address(t)]
+        held = self.memory[address(t)]
         if kind == Kind.HIDDEN:
-            return Hidden(self.view(t, held), held.depends)
+            return Hidden(self.units.read(self.view(t, held)), held.depends)
         own = without_repeats(t)
         units = self.units.new(*own.shape)
         self.weigh(own, units, FIXED)
@@ -295,11 +305,8 @@ class Walk(Seen):
         """Units of values times a factor; where that is 0, whatever the sample, 0 is left."""
         if isinstance(factor, torch.Tensor) and self.kind(factor) != Kind.CONSTANT:
             return units
-        zero = np.broadcast_to((torch.as_tensor(factor) == 0).cpu().numpy(), units.shape)
-        if zero.any():
-            units = units.copy()
-            units[zero] = self.units.zeros(int(zero.sum()))
-        return units
+        zero = (torch.as_tensor(factor) == 0).cpu().numpy()
+        return self.units.cut(units, np.broadcast_to(zero, units.shape))
 
     def constant(self, t: torch.Tensor) -> np.ndarray:
         """Units of constant entries: fixed, but each 0 (or −∞) scales with anything."""
@@ -311,8 +318,8 @@ class Walk(Seen):
     def filled(self, t: torch.Tensor) -> Memory:
         """Memory as it is when values are written to a part of it."""
         if self.kind(t) != Kind.CONSTANT:
-            return Memory(Kind.HIDDEN, torch.full((_entries(t),), FIXED))
-        everything = t.detach().as_strided((_entries(t),), (1,), 0)
+            return Memory(Kind.HIDDEN, torch.full((entries(t),), FIXED))
+        everything = t.detach().as_strided((entries(t),), (1,), 0)
         return Memory(Kind.HIDDEN, torch.from_numpy(self.constant(everything)))
 
     def output(self, value: torch.Tensor) -> None:
@@ -334,28 +341,20 @@ class Walk(Seen):
         statistics for a log, a part that is cut off), are none; from the last step to the first."""
         use = Uses()
         for t in taken:
-            use.mark(t, True)
+            use.mark(t, USED)
         for step in reversed(self.steps):
             results = [t for t in step.results if t.numel()]
-            known = {_address(t) for t in tensors_in((step.args, step.kwargs))}
+            known = {address(t) for t in tensors_in((step.args, step.kwargs))}
             changes = step.func._schema.is_mutable
-            if not results or not (changes or any(_address(t) not in known for t in results)):
-                continue  # A view.
-            used = use.of(results[0]).copy()
-            if any(use.of(t).any() for t in results[1:]):
-                used = np.full(used.shape, True)
-            self.keep(step, used)
-            over = changes and name_of(step.func) in _OVERWRITES
-            if over:
-                use.mark(step.args[0], False)
-            if used.any():
-                use.mark_inputs(step, used, step.args[1:] if over else step.args)
+            if results and (changes or any(address(t) not in known for t in results)):
+                self.keep(step, use.back(step))
+            # Else it is a view.
 
     # Weights.
 
     def slot(self, t: torch.Tensor) -> Slot:
         """The parameter that a view belongs to."""
-        slots = self.memory[_address(t)].slots
+        slots = self.memory[address(t)].slots
         at = t.storage_offset()
         found = [s for s in slots if 0 <= at - s.start < max(1, self.parameters[s.name].numel())]
         if len(found) != 1:
@@ -412,7 +411,7 @@ class Walk(Seen):
 
     def tied(self, units: np.ndarray, axes: tuple[int, ...], losing: str = "") -> np.ndarray:
         """Positions along `axes` scale together: one unit for all, with axes of length 1."""
-        first = units.min(axis=axes, keepdims=True)
+        first = self.units.first(units, axes)
         self.units.tie(units, first, losing)
         return first
 
@@ -429,123 +428,39 @@ class Walk(Seen):
         units = np.broadcast_to(parts[0].units, tuple(shape))
         for part in parts[1:]:
             self.units.tie(units, part.units, by_entry=True)
+            units = self.units.either(units, part.units)
         for value in values:
             if not self.depends(value):
-                self.fix(units, value, losing)
+                units = self.fix(units, value, losing)
         return Hidden(units, frozenset().union(*(part.depends for part in parts)))
 
-    def fix(self, units: np.ndarray, value, losing: str = "") -> None:
+    def fix(self, units: np.ndarray, value, losing: str = "") -> np.ndarray:
         """What a constant is added to is fixed, but not where it is 0; or in vain, where it may be
-        0 for this sample alone."""
+        0 for this sample alone. The units of the sum."""
         value = torch.as_tensor(value)
         zero, units = np.broadcast_arrays(_scales(value), units)
-        self.units.pin(np.unique(units[~zero]), losing)
+        self.units.pin(np.where(zero, FIXED, units), losing, by_entry=True)
         if self.kind(value) != Kind.CONSTANT:
-            self.units.pin(np.unique(units[zero]), ZEROS)
+            self.units.pin(np.where(zero, units, FIXED), ZEROS, by_entry=True)
+            zero = np.full(zero.shape, False)
+        return np.where(self.units.are_zeros(units) & ~zero, FIXED, units)
 
     def depends(self, value) -> bool:
         return isinstance(value, torch.Tensor) and self.kind(value) >= Kind.HIDDEN
 
 
-class Uses:
-    """Which entries of memory are used, by what follows and by the outputs."""
-
-    def __init__(self):
-        self.memory: dict[int, torch.Tensor] = {}
-
-    def _view(self, t: torch.Tensor) -> torch.Tensor | None:
-        held = self.memory.setdefault(_address(t), torch.zeros(_entries(t), dtype=torch.bool))
-        fits = len(held) == _entries(t)
-        return held.as_strided(t.size(), t.stride(), t.storage_offset()) if fits else None
-
-    def of(self, t: torch.Tensor) -> np.ndarray:
-        view = self._view(t)
-        return np.full(tuple(t.shape), True) if view is None else view.numpy()
-
-    def mark(self, t: torch.Tensor, used: "np.ndarray | bool") -> None:
-        if t.numel() == 0:
-            return
-        if (view := self._view(t)) is None:
-            self.memory[_address(t)].fill_(True)
-        elif used is True or used is False:
-            view.numpy()[...] = used
-        else:
-            view.numpy()[...] |= used
-
-    def mark_inputs(self, step: Step, used: np.ndarray, args: tuple) -> None:
-        """Entries of what goes into a step, of whose result some are `used`: exactly where it works
-        entry by entry, picks entries or is a product of matrices; else all."""
-        name, given = name_of(step.func).removesuffix("_"), tensors_in((args, step.kwargs))
-        if not used.all() and name in _BY_ENTRY:
-            for t in given:
-                self.mark(t, _reduced_to(used, tuple(t.shape)))
-        elif name in _PICKS and len(given) and given[0].is_floating_point():
-            # What it picks, by the numbers of the entries.
-            numbers = torch.arange(given[0].numel(), dtype=torch.float64).reshape(given[0].shape)
-            picked = step.func(numbers, *args[1:], **step.kwargs).long()[torch.from_numpy(used)]
-            self.mark(given[0], np.isin(numbers.numpy(), picked.numpy()))
-            for t in given[1:]:
-                self.mark(t, True)
-        elif not used.all() and name in _PRODUCTS:
-            *bias, one, other = given
-            self.mark(one, np.asarray(used.any(-1, keepdims=True)))
-            self.mark(other, np.asarray(used.any(-2, keepdims=True)))
-            for t in bias:
-                self.mark(t, _reduced_to(used, tuple(t.shape)))
-        else:
-            for t in given:
-                self.mark(t, True)
-
-
-def _reduced_to(used: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Which entries of an array of this shape are used, that is broadcast to `used`."""
-    used = np.asarray(used.any(axis=tuple(range(used.ndim - len(shape)))))
-    axes = tuple(axis for axis, length in enumerate(shape) if length == 1)
-    return np.asarray(used.any(axis=axes, keepdims=True))
-
-
 # A rule maps (walk, operation, its result, its arguments) to what the result's memory holds.
 Rule = Callable[..., Hidden | Kind | Memory]
 _LOOKS = {"_local_scalar_dense", "equal", "is_nonzero", "item"}
-# Operations of each entry by itself, or of those in the same place.
-_ENTRIES = """
-relu leaky_relu abs neg clone _to_copy contiguous positive lift_fresh hardtanh hardsigmoid
-hardshrink softshrink threshold clamp clamp_min clamp_max _prelu_kernel gelu silu elu celu softplus
-sigmoid tanh mish hardswish exp exp2 expm1 log log1p log2 sin cos tan erf erfc sinh cosh atan asinh
-logit sinc sqrt rsqrt pow square reciprocal add sub rsub maximum minimum fmax fmin gt ge lt le eq ne
-floor ceil round trunc sign sgn signbit isnan isinf isfinite where masked_fill mul div
-logical_and logical_or logical_not logical_xor bitwise_and bitwise_or bitwise_not copy
-"""
-_BY_ENTRY = frozenset(_ENTRIES.split())
-_PICKS = frozenset({"index_select", "index", "gather"})
-_PRODUCTS = frozenset({"mm", "bmm", "addmm", "baddbmm"})
-_OVERWRITES = frozenset({"copy_", "fill_", "zero_"})
 _LEAVES = {torch.Tensor.tolist, torch.Tensor.numpy, torch.Tensor.__array__, torch.Tensor.__dlpack__}
 
 
 _FILLED = {"zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full"}
 
 
-def _address(t: torch.Tensor) -> int:
-    return t.untyped_storage()._cdata
-
-
 def _scales(t: torch.Tensor) -> np.ndarray:
     """Which entries are the same times any factor: 0, and −∞, which takes part in no sum."""
     return ((t == 0) | torch.isneginf(t)).numpy()
-
-
-def _entries(t: torch.Tensor) -> int:
-    """How many entries the memory of a tensor has."""
-    return t.untyped_storage().nbytes() // t.element_size()
-
-
-def name_of(func) -> str:
-    return func.overloadpacket.__name__
-
-
-def tensors_in(values) -> list[torch.Tensor]:
-    return [t for t in tree_leaves(values) if isinstance(t, torch.Tensor)]
 
 
 def without_repeats(t: torch.Tensor) -> torch.Tensor:

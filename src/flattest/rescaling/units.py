@@ -34,9 +34,14 @@ ZEROS = (
     "what is added to its units is 0 for a sample and may not be for others; such rescalings are "
     "not followed"
 )
-PARTLY = "of what it computes with its units only a part is used, which may tie less of them"
+PARTLY = (
+    "only part of a result is used; units that feed only the unused part may be rescalable, which "
+    "was not followed"
+)
 ANOTHER_BRANCH = "it takes another branch for other samples"
 BRANCH = "its data choose between values and constants; such rescalings are not followed"
+# How an entry is used by what follows: not, perhaps (that was not followed) or surely.
+UNUSED, PERHAPS, USED = 0, 1, 2
 # Entries this small against the whole are rounding errors of either sign.
 _ROUNDING = 1e-12
 
@@ -60,15 +65,18 @@ class _Tie:
     losing: str = ""
     of_entries: tuple[tuple[int, ...], tuple[int, ...], np.ndarray] | None = None
 
-    def needed(self, used: np.ndarray) -> "_Tie":
-        """What it is where only some entries of the result are `used`."""
-        if not used.any():
-            return _Tie(self.one[:0], self.other[:0])
+    def needed(self, used: np.ndarray) -> list["_Tie"]:
+        """What it is where entries of the result are `used` so: for those that are only perhaps
+        it may lose rescalings."""
         if self.of_entries is None or self.of_entries[0] != used.shape:
-            return replace(self, losing=self.losing or PARTLY)
+            return [replace(self, losing=self.losing or PARTLY)] if used.any() else []
         _, repeated, differ = self.of_entries
-        chosen = np.asarray(used.any(axis=repeated, keepdims=True))[differ]
-        return replace(self, one=self.one[chosen], other=self.other[chosen], of_entries=None)
+        levels = np.asarray(used.max(axis=repeated, keepdims=True))[differ]
+        sure = self._of(levels == USED, self.losing)
+        return [sure, self._of(levels == PERHAPS, self.losing or PARTLY)]
+
+    def _of(self, chosen: np.ndarray, losing: str) -> "_Tie":
+        return _Tie(self.one[chosen], self.other[chosen], losing)
 
 
 @dataclass
@@ -91,6 +99,62 @@ class Units:
         """Units of constants 0, which scale with anything."""
         self._zeros.append(self.new(count))
         return self._zeros[-1]
+
+    def are_zeros(self, units: np.ndarray) -> np.ndarray:
+        """Which of these stand for constants 0."""
+        if not self._zeros:
+            return np.full(units.shape, False)
+        known = np.full(self._count, False)
+        known[np.concatenate(self._zeros)] = True
+        return known[units]
+
+    def read(self, units: np.ndarray) -> np.ndarray:
+        """The same, but a 0 is another wherever it goes: two values that scale with it need not
+        scale with one another."""
+        return self.cut(units, self.are_zeros(units))
+
+    def cut(self, units: np.ndarray, zero: np.ndarray) -> np.ndarray:
+        """The same, but constants 0 in these places."""
+        if not zero.any():
+            return units
+        units = units.copy()
+        units[zero] = self.zeros(int(zero.sum()))
+        return units
+
+    def first(self, units: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+        """Of units along `axes` one that stands for all, which no constant 0 does for others."""
+        least = units.min(axis=axes, keepdims=True)
+        if not (zero := self.are_zeros(units)).any():
+            return least
+        other = np.where(zero, self._count, units).min(axis=axes, keepdims=True)
+        return np.where(other < self._count, other, least)
+
+    def either(self, units: np.ndarray, other: np.ndarray) -> np.ndarray:
+        """Units of a sum: the first, or the other where the first stand for constants 0."""
+        return np.where(self.are_zeros(units), other, units)
+
+    def mixed(self, units: np.ndarray, by: np.ndarray) -> np.ndarray:
+        """Units (B, I, K) of a product with matrices (B, K, J), which are not 0 where `by`: those
+        that meet in an entry scale together, and where all factors are 0 there is 0."""
+        count, rows, columns = by.shape
+        batch, k, j = np.nonzero(by)
+        start = batch * (rows + columns)
+        pairs = [(start + k, start + rows + j)]
+        of = _connected(count * (rows + columns), pairs).reshape(count, -1)
+        here, there = of[:, None, :rows], of[:, None, rows:]
+        # For each set of units that meet, and each row, one that stands for all.
+        zero = self.are_zeros(units)
+        last = np.iinfo(units.dtype).max
+        stands = np.full((units.shape[1], of.max() + 1), last)
+        for free in (np.where(zero, last, units), units):
+            least = np.full_like(stands, last)
+            for b in range(count):
+                np.minimum.at(least, (slice(None), here[b, 0]), free[b])
+            stands = np.where(stands < last, stands, least)
+        row = np.arange(units.shape[1])[:, None]
+        self.tie(units, stands[row, here])
+        found = stands[row, there]
+        return self.cut(np.where(found < last, found, FIXED), found == last)
 
     def tie(self, one, other, losing: str = "", by_entry: bool = False) -> None:
         """The entries of both arrays, after broadcasting, scale together; or are held so where they
@@ -115,14 +179,16 @@ class Units:
         return len(self._ties)
 
     def keep(self, start: int, stop: int, used: np.ndarray) -> None:
-        """Of the ties from `start` on that an operation made those that are needed where only some
-        entries of its result are `used`."""
-        if not used.all():
-            self._ties[start:stop] = [tie.needed(used) for tie in self._ties[start:stop]]
+        """Of the ties from `start` on that an operation made those that are needed where entries of
+        its result are `used` so. Operations are to be told from the last to the first."""
+        if not (used == USED).all():
+            kept = (tie.needed(used) for tie in self._ties[start:stop])
+            self._ties[start:stop] = [tie for ties in kept for tie in ties]
 
     def held(self, units: np.ndarray) -> bool:
         """Whether none of these can be rescaled."""
-        return bool((self.components()[units] == FIXED).all())
+        fixed = self.components()[units] == FIXED
+        return bool((fixed | self.are_zeros(units)).all())
 
     def lost(self) -> str:
         """Which rescalings may be missing, if any: where units are held together that nothing else
