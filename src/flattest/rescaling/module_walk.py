@@ -156,8 +156,8 @@ class Walk(Seen):
                 self.follow(func, kind, result, args, kwargs, given)
                 made = tuple(zip(before, self.made(), strict=True))
                 # As they lie in memory now: transpose_ and the like change that.
-                taken, gave = tree_map_only(torch.Tensor, torch.detach, ((args, kwargs), result))
-                self.steps.append(Step(func, *taken, tensors_in(gave), made, through))
+                kept = tree_map_only(torch.Tensor, torch.detach, (args, kwargs, result))
+                self.steps.append(Step(func, kept[0], kept[1], tensors_in(kept[2]), made, through))
         except NotFollowed as stop:
             # Not raised: a user's code might catch it, and the values are still to be counted.
             self.stopped = str(stop)

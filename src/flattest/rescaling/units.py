@@ -88,6 +88,9 @@ class Units:
     _ties: list[_Tie] = field(default_factory=list)
     # Those of constants 0.
     _zeros: list[np.ndarray] = field(default_factory=list)
+    # Which units these are, and how many of the arrays it has noted.
+    _known: np.ndarray = field(default_factory=lambda: np.zeros(0, bool))
+    _noted: int = 0
 
     def new(self, *shape: int) -> np.ndarray:
         """Fresh units in an array of this shape."""
@@ -104,9 +107,13 @@ class Units:
         """Which of these stand for constants 0."""
         if not self._zeros:
             return np.full(units.shape, False)
-        known = np.full(self._count, False)
-        known[np.concatenate(self._zeros)] = True
-        return known[units]
+        if len(self._known) < self._count:
+            more = np.full(2 * self._count - len(self._known), False)
+            self._known = np.concatenate([self._known, more])
+        for zeros in self._zeros[self._noted :]:
+            self._known[zeros] = True
+        self._noted = len(self._zeros)
+        return self._known[units]
 
     def read(self, units: np.ndarray) -> np.ndarray:
         """The same, but a 0 is another wherever it goes: two values that scale with it need not
@@ -149,7 +156,7 @@ class Units:
         for free in (np.where(zero, last, units), units):
             least = np.full_like(stands, last)
             for b in range(count):
-                np.minimum.at(least, (slice(None), here[b, 0]), free[b])
+                np.minimum.at(least.T, here[b, 0], free[b].T)
             stands = np.where(stands < last, stands, least)
         row = np.arange(units.shape[1])[:, None]
         self.tie(units, stands[row, here])
