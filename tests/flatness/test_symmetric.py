@@ -615,3 +615,40 @@ def test_models_from_configs_have_the_groups_of_their_embeddings_and_queries(nam
     measured = ft.torch.gauss_newton_trace(found.rescaled, data, loss, rtol=0).value
     assert measured == pytest.approx(found.attained, rel=1e-8)
     assert torch.allclose(found.rescaled(data[0]).logits, module(data[0]).logits, atol=1e-9)
+
+
+class Cell(nn.Module):
+    """A recurrent network, unrolled from a state of zeros, which scale with anything."""
+
+    def __init__(self):
+        super().__init__()
+        self.cell, self.o = nn.RNNCell(3, 4, nonlinearity="relu"), nn.Linear(4, 1)
+
+    def forward(self, x):
+        h = x.new_zeros(len(x), 4)
+        for t in range(x.shape[1]):
+            h = self.cell(x[:, t], h)
+        return self.o(h)
+
+
+def test_a_recurrent_network_from_zeros_has_the_least_over_its_units():
+    torch.manual_seed(0)
+    module, data = Cell().double(), (torch.randn(10, 4, 3), torch.randn(10, 1))
+
+    def trace(log_beta):
+        beta, other = torch.tensor(log_beta).exp(), copy.deepcopy(module)
+        with torch.no_grad():
+            for p in (other.cell.weight_ih, other.cell.weight_hh):
+                p *= beta[:, None]
+            for p in (other.cell.bias_ih, other.cell.bias_hh):
+                p *= beta
+            other.cell.weight_hh /= beta
+            other.o.weight /= beta
+        return ft.torch.gauss_newton_trace(other, data, "mse").value
+
+    best = minimize(
+        trace, np.zeros(4), method="Nelder-Mead", options={"xatol": 1e-7, "maxiter": 400}
+    )
+    found = ft.torch.measure(module, data, "mse", tol=None)
+    assert found.least_gauss_newton == pytest.approx(best.fun, rel=1e-6)
+    assert found.least_gauss_newton <= best.fun * (1 + 1e-9) < trace(np.zeros(4))

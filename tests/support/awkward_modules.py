@@ -365,7 +365,17 @@ MEASURED = {
     ),
     "turned about and back": lambda: vectors(two(lambda m, x: m.b(m.a(x).relu().flip(0)).flip(0))),
 }
+
+
+def padded_words():
+    """Of the row that pads PyTorch drops the gradient, though the outputs depend on it."""
+    module = Made(lambda m, x: m.b(F.embedding(x, m.w, padding_idx=0).flatten(1).relu()))
+    module.w, module.b = nn.Parameter(torch.randn(6, 3)), Linear(6, 1)
+    return module, torch.randint(0, 2, (12, 2)), torch.randn(12, 1)
+
+
 REFUSED = {
+    "a row that pads": (padded_words, "padding_idx"),
     "a closure over itself": (
         lambda: vectors(Closure().double()),
         "reaches its parameter a.weight",

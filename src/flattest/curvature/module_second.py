@@ -146,7 +146,8 @@ def _second_are_right(
 SECOND_ARE_WRONG = (
     "PyTorch's second derivatives of this module are wrong (they are not symmetric, or not the "
     "derivatives of its gradient): an operation of it has a backward pass that cannot be "
-    "differentiated (once_differentiable, detach, .data)."
+    "differentiated (once_differentiable, detach, .data), or that leaves entries out (F.embedding "
+    "with a padding_idx; nn.Embedding is measured)."
 )
 # How far off the module's own weights, as a part of their size, derivatives are looked at.
 _NEAR = 1e-3
