@@ -41,7 +41,7 @@ SHOWN = [
     ("vardhan2026", "ends", without("quadratic")),
     ("vardhan2026", "exponents", without("quadratic")),
     ("question1", "outcomes", without("d30-n100")),
-    ("question2", "ways", without("same-start-sim-ln")),
+    ("question2", "ways", without("same-start")),
     ("question2", "decides", without("decides-softplus")),
     ("question2", "limits", halved("question2/walls")),
     ("question2", "scales", halved("question2/scales")),
