@@ -7,7 +7,7 @@ import scipy.linalg
 
 from flattest.curvature import lanczos
 from flattest.curvature.operator import Operator, probe
-from flattest.curvature.resolvent import Resolvent, enclose
+from flattest.curvature.resolvent import Resolvent, Top, enclose
 from flattest.curvature.result import Eigenpairs, Interrupted, Quantity
 from flattest.errors import FlattestError
 from flattest.problem.checks import check_number
@@ -17,6 +17,9 @@ from flattest.problem.randomness import generator
 _SHARE_OF_OTHERS = 0.1
 # ‖Ez‖ for a normal z is below ‖E‖/100 with probability 0.008 at most.
 _SURELY = 100.0
+ENCLOSED = "enclosed"
+# As many steps as cost less than the n × n decomposition that a worse guess would.
+_POWERS = 10
 # Up to this many parameters ∇²L is decomposed.
 _DENSE = 128
 
@@ -31,9 +34,12 @@ def top_eigenvalue(op: Operator, tol: float = 1e-10) -> Quantity:
     See `top_eigenvalues`; `residual` is ‖Hv − λv‖ / |λ|.
     """
     try:
-        return _largest(top_eigenvalues(op, 1, tol))
+        found = _found(op, 1, tol)
     except Interrupted as early:
         raise Interrupted(_largest(early.found)) from None
+    if isinstance(found, Top):
+        return Quantity(found.low, ENCLOSED, residual=found.residual / found.low)
+    return _largest(found)
 
 
 def _largest(top: Eigenpairs) -> Quantity:
@@ -58,6 +64,12 @@ def top_eigenvalues(
     with the residual that they have (route "estimate").
     A dead network, whose ∇²L is 0, is refused.
     """
+    found = _found(op, k, tol, most_products)
+    return _with_vector(op, found) if isinstance(found, Top) else found
+
+
+def _found(op: Operator, k: int, tol: float, most_products: int | None = None) -> Eigenpairs | Top:
+    """The eigenpairs, or an enclosure of the largest one, whose vector takes a little more."""
     if not isinstance(k, int | np.integer) or not 1 <= k <= op.size:
         raise FlattestError(f"k must be an integer from 1 to {op.size}, not {k!r}.")
     tol = check_number("tol", tol, positive=True)
@@ -69,6 +81,9 @@ def top_eigenvalues(
         few = None if most_products is None else max(most_products - (bound is None), 1)
         if not np.isfinite(gram).all() or not np.isfinite(residual_part):
             raise _overflow()
+        # λ_max(G) ≤ Tr G: where it cannot be the answer, it is not asked for.
+        if k == 1 and resolvent is not None and residual_part > tol * np.trace(gram):
+            return enclose(resolvent, _guess(resolvent, gram), tol)
         values, c = _gram_eigenpairs(gram, k, residual_part / tol)
         if not len(values):
             if few is not None:
@@ -79,7 +94,7 @@ def top_eigenvalues(
             return _checked(op, np.array([_lifted(op, row) for row in c[:k]]), "gram")
         return _lifted_pairs(op, gram, values[:k], c[:k], bound)
     if k == 1 and resolvent is not None:
-        return _enclosed(op, resolvent, tol, *_guess(resolvent, values, c))
+        return enclose(resolvent, _guess(resolvent, gram), tol)
     if few is not None:
         return _by_few_products(op, int(k), tol, few, c[:k])
     if op.size <= _DENSE:
@@ -87,17 +102,20 @@ def top_eigenvalues(
     return _by_lanczos(op, int(k), tol, c)
 
 
-def _guess(resolvent: Resolvent, values: np.ndarray, c: np.ndarray) -> tuple[float, ...]:
-    """The Rayleigh quotient of Aᵀc with ∇²L, for the Gram matrix's top eigenvector c."""
-    return (resolvent.lifted_quotient(values[0], c[0]),) if len(values) else (0.0,)
+def _guess(resolvent: Resolvent, gram: np.ndarray) -> float:
+    """The Rayleigh quotient of Aᵀc with ∇²L, for c near the Gram matrix's top eigenvector: by the
+    power method, since any guess will do."""
+    c, trace = gram.sum(axis=0), np.trace(gram) or 1.0
+    for _ in range(_POWERS):
+        c = gram @ c
+        c /= trace
+    return resolvent.lifted_quotient(c, gram @ c)
 
 
-def _enclosed(op: Operator, resolvent: Resolvent, tol: float, start: float) -> Eigenpairs:
-    top = enclose(resolvent, start, tol)
+def _with_vector(op: Operator, top: Top) -> Eigenpairs:
     v = op.residual_top() if top.q is None else op.resolved(top.s, top.q)
     vector = op.as_params(v / np.linalg.norm(v))
-    residual = np.array([top.residual / top.low])
-    return Eigenpairs(np.array([top.low]), [vector], residual, "enclosed")
+    return Eigenpairs(np.array([top.low]), [vector], np.array([top.residual / top.low]), ENCLOSED)
 
 
 def _dense(op: Operator, k: int) -> Eigenpairs:

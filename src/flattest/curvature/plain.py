@@ -21,12 +21,16 @@ class PlainHessian(NetworkHessian):
         return [self.theta["first"], *(self.theta[f"W{l}"] for l in range(2, self.model.depth))]
 
     @cached_property
-    def _layers(self) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        h, z = [], [self.x]
+    def _layers(self) -> tuple[list[np.ndarray], list[np.ndarray], list[np.ndarray]]:
+        """h_l, z_l and, where σ(t) = σ′(t) t, what is computed for both, σ′(h_l)."""
+        sigma, h, z, slopes = self.model.sigma, list[np.ndarray](), [self.x], list[np.ndarray]()
+        linear = sigma.piecewise_linear and sigma.homogeneity == 1
         for W in self.weights:
             h.append(z[-1] @ W.T)
-            z.append(self.sigma("value", h[-1]))
-        return h, z
+            if linear:
+                slopes.append(self.sigma("slope", h[-1]))
+            z.append(h[-1] * slopes[-1] if linear else self.sigma("value", h[-1]))
+        return h, z, slopes
 
     @property
     def h(self) -> list[np.ndarray]:
@@ -41,7 +45,7 @@ class PlainHessian(NetworkHessian):
 
     @cached_property
     def slopes(self) -> list[np.ndarray]:
-        return [self.sigma("slope", h) for h in self.h]
+        return self._layers[2] or [self.sigma("slope", h) for h in self.h]
 
     @property
     def first_slopes(self):
@@ -161,7 +165,9 @@ class PlainHessian(NetworkHessian):
         F = (delta @ delta.T) * (self.x @ self.x.T)
         if self.model.output_bias:
             F += root * root.T
-        return Resolvent(F, root * self.z[-1], delta * (self.x @ c.T), gamma)
+        B = self.x @ c.T
+        B *= delta
+        return Resolvent(F, root * self.z[-1], B, gamma)
 
     def residual_top(self):
         v = np.zeros(self.size)

@@ -52,19 +52,26 @@ class Resolvent:
 
     def gauss_newton(self) -> np.ndarray:
         """AAᵀ."""
-        return self.F + self.Z @ self.Z.T
+        G = self.Z @ self.Z.T
+        G += self.F
+        return G
 
-    def lifted_quotient(self, value: float, c: np.ndarray) -> float:
-        """The Rayleigh quotient of Aᵀc for AAᵀc = value · c: value + cᵀAEAᵀc/value."""
-        return float(value + 2 * (c @ self.Z) @ (c @ self.B) / value)
+    def lifted_quotient(self, c: np.ndarray, Gc: np.ndarray) -> float:
+        """The Rayleigh quotient of Aᵀc for G = AAᵀ: (cᵀG²c + cᵀAEAᵀc) / cᵀGc; 0 for Aᵀc = 0."""
+        square = c @ Gc
+        return float((Gc @ Gc + 2 * (c @ self.Z) @ (c @ self.B)) / square) if square > 0 else 0.0
 
     def _weights(self, s: float) -> np.ndarray:
         return 1 / ((s - self.gamma) * (s + self.gamma))
 
     def gram(self, s: float) -> np.ndarray:
         """K(s)."""
-        P = s * self.Z + self.B
-        K = (P * self._weights(s)) @ P.T
+        # A product with its own transpose takes half the operations; the weights are positive.
+        # In place, since fresh memory of this size costs as much as filling it.
+        P = s * self.Z
+        P += self.B
+        P *= np.sqrt(self._weights(s))
+        K = P @ P.T
         K += self.F
         K /= s
         return K
