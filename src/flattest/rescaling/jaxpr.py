@@ -11,18 +11,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jax.extend import core
 from jax.interpreters.partial_eval import dce_jaxpr
 
+from flattest.rescaling.jaxpr_uses import SHAPES, SMOOTH, Step, shape_of, used_inputs
+from flattest.rescaling.jaxpr_values import Hidden, Known, Steps, Weight
 from flattest.rescaling.units import (
     BRANCH,
     EXCHANGED,
     FIXED,
-    PERHAPS,
     ROWS,
     SHARED,
     SPARSE,
@@ -35,35 +34,6 @@ from flattest.rescaling.units import (
     Structure,
     Units,
 )
-
-
-@dataclass(frozen=True)
-class Known:
-    """Its value here; one that `varies` was computed from x and is another for other samples."""
-
-    value: Any
-    varies: bool = False
-
-
-@dataclass(frozen=True)
-class Steps:
-    shape: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Weight:
-    """Each entry is a constant times the entry `index` of the parameter `name`."""
-
-    name: str
-    index: np.ndarray
-
-
-@dataclass(frozen=True)
-class Hidden:
-    """Affine in each single weight of the parameters `depends`, on every linear piece."""
-
-    units: np.ndarray
-    depends: frozenset[str]
 
 
 def structure_of(jaxpr: core.ClosedJaxpr, leaves: dict[str, Any], x) -> Structure:
@@ -109,7 +79,7 @@ class _Walk:
     targets: dict[str, np.ndarray] = field(default_factory=dict)
     sources: dict[str, np.ndarray] = field(default_factory=dict)
     used: dict[str, np.ndarray] = field(default_factory=dict)
-    steps: list["_Step"] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
 
     def run(self, jaxpr, constants, inputs) -> list:
         values = dict(zip(jaxpr.constvars, map(Known, constants), strict=True))
@@ -135,13 +105,13 @@ class _Walk:
         if all(isinstance(v, Known | Steps) for v in inputs):
             masks = [Steps(shape) for shape in shapes]
             made = self.units.made
-            self.steps += [_Step(equation, inputs, mask, made, made) for mask in masks]
+            self.steps += [Step(equation, inputs, mask, made, made) for mask in masks]
             return masks
         if (rule := RULES.get(name)) is None or len(shapes) != 1:
             raise NotFollowed(f"its operation {name} is not known")
         start = self.units.made
         found = rule(self, equation, shapes[0], *map(self.read, inputs))
-        self.steps.append(_Step(equation, inputs, found, start, self.units.made))
+        self.steps.append(Step(equation, inputs, found, start, self.units.made))
         return [found]
 
     def read(self, value: Any) -> Any:
@@ -152,16 +122,16 @@ class _Walk:
     def settle(self, output) -> None:
         """Ties that only entries need which nothing uses (a part that is cut off) are none; from
         the last step to the first."""
-        use = {id(output): np.full(_shape_of(output), USED)}
+        use = {id(output): np.full(shape_of(output), USED)}
         for step in reversed(self.steps):
-            used = use.get(id(step.found), np.full(_shape_of(step.found), UNUSED))
+            used = use.get(id(step.found), np.full(shape_of(step.found), UNUSED))
             self.units.keep(step.start, step.stop, used)
             if not used.any():
                 continue
-            for value, part in zip(step.inputs, _used_inputs(step, used), strict=True):
+            for value, part in zip(step.inputs, used_inputs(step, used), strict=True):
                 if not isinstance(value, Known):
                     before = use.get(id(value), UNUSED)
-                    use[id(value)] = np.maximum(before, np.broadcast_to(part, _shape_of(value)))
+                    use[id(value)] = np.maximum(before, np.broadcast_to(part, shape_of(value)))
 
     def use(self, weight: Weight, targets, sources) -> None:
         """Notes the units that each entry of a weight stands between."""
@@ -250,97 +220,6 @@ class _Walk:
         )
         self.units.tie(units, units[:1], ROWS)
         return units[0]
-
-
-@dataclass(frozen=True)
-class _Step:
-    """An equation, what went in and what it gave, and the ties it made, from `start` to `stop`."""
-
-    equation: Any
-    inputs: list
-    found: Steps | Weight | Hidden
-    start: int
-    stop: int
-
-
-def _shape_of(value: Any) -> tuple[int, ...]:
-    if isinstance(value, Steps):
-        return tuple(value.shape)
-    return np.shape(value.index if isinstance(value, Weight) else value.units)
-
-
-def _used_inputs(step: _Step, used: np.ndarray) -> list[Any]:
-    """How the entries of what goes into a step are used, of whose result entries are `used` so:
-    exactly where it works entry by entry, is linear or takes all along axes; else all of them are
-    perhaps."""
-    name = step.equation.primitive.name
-    if name in _BY_ENTRY:
-        return _by_entry(step, used)
-    if name in _LINEAR and _as_floats(step.equation):
-        return _linear(step, step.equation.primitive, used)
-    if name in _WINDOWED:
-        return _linear(step, lax.reduce_window_sum_p, used)
-    if name in _REDUCTIONS:
-        return [np.expand_dims(used, step.equation.params["axes"])]
-    return [USED if (used == USED).all() else PERHAPS] * len(step.inputs)
-
-
-def _as_floats(equation) -> bool:
-    """Whether it takes numbers, or only moves what it takes, whatever that is."""
-    kinds = [variable.aval.dtype for variable in equation.invars]
-    moves = equation.primitive.name in (*_SHAPES.split(), "concatenate")
-    return moves or all(jnp.issubdtype(kind, jnp.floating) for kind in kinds)
-
-
-def _by_entry(step: _Step, used: np.ndarray) -> list[Any]:
-    name, found = step.equation.primitive.name, []
-    shapes = [variable.aval.shape for variable in step.equation.invars]
-    for at, shape in enumerate(shapes):
-        part = used
-        for other, value in enumerate(step.inputs):
-            if other != at and isinstance(value, Known) and not value.varies:
-                part = np.where(_lets(name, at, other, np.asarray(value.value)), part, UNUSED)
-        spread = tuple(a for a, n in enumerate(shape) if n == 1) if shape else None
-        found.append(part.max(axis=spread, keepdims=bool(shape)))
-    return found
-
-
-def _lets(name: str, at: int, other: int, constant: np.ndarray) -> np.ndarray:
-    """Where a constant operand, the one in the place `other`, lets the one `at` its place through.
-    What is chosen by a constant, times 0 or added to an infinity is cut off."""
-    if name == "select_n" and other == 0:
-        return constant.astype(int) == at - 1
-    if name == "mul":
-        return constant != 0
-    if name in ("add", "sub", "add_any"):
-        return np.isfinite(constant)
-    return np.full((), True)
-
-
-def _linear(step: _Step, primitive, used: np.ndarray) -> list[Any]:
-    """Where it is linear in an operand, its transpose takes what is used there: applied to numbers
-    that are not negative."""
-    ones = [
-        _stands_in(value, variable.aval)
-        for value, variable in zip(step.inputs, step.equation.invars, strict=True)
-    ]
-    result, back = jax.vjp(lambda *v: primitive.bind(*v, **step.equation.params), *ones)
-    perhaps, surely = (
-        [np.asarray(part) != 0 for part in back(jnp.asarray(used >= level, result.dtype))]
-        for level in (PERHAPS, USED)
-    )
-    return [
-        np.where(s, USED, np.where(p, PERHAPS, UNUSED))
-        for p, s in zip(perhaps, surely, strict=True)
-    ]
-
-
-def _stands_in(value: Any, aval) -> Any:
-    """1, and 0 where a constant is."""
-    kind = aval.dtype if jnp.issubdtype(aval.dtype, jnp.floating) else jnp.float32
-    if isinstance(value, Known) and not value.varies:
-        return jnp.asarray(np.asarray(value.value) != 0, kind)
-    return jnp.ones(aval.shape, kind)
 
 
 def _evaluated(equation, inputs: list[Known]) -> list[Known]:
@@ -632,26 +511,12 @@ def _gathered(walk: _Walk, equation, shape, table, index):
     return Hidden(np.broadcast_to(target.reshape(placed), shape), frozenset({table.name}))
 
 
-_SHAPES = "reshape transpose broadcast_in_dim squeeze expand_dims slice rev copy copy_p"
-_SMOOTH = (
-    "tanh logistic exp exp2 expm1 log log1p sin cos tan erf erfc sqrt rsqrt cbrt square "
-    "integer_pow pow sinh cosh atan asinh"
-)
 _EXTREMA = {"max": np.maximum, "min": np.minimum}
 # Those that are 0 at 0.
 _ODD = "tanh expm1 log1p sin tan erf sinh atan asinh"
-_BY_ENTRY = frozenset(
-    f"{_SMOOTH} neg abs sign add sub add_any max min gt ge lt le eq ne select_n mul div "
-    "convert_element_type name optimization_barrier".split()
-)
-_LINEAR = frozenset(
-    f"{_SHAPES} concatenate reduce_sum dot_general conv_general_dilated reduce_window_sum".split()
-)
-_WINDOWED = frozenset({"reduce_window_max", "reduce_window_min"})
-_REDUCTIONS = frozenset({"reduce_max", "reduce_min", "argmax", "argmin"})
 RULES: dict[str, Callable[..., Any]] = {
-    **dict.fromkeys(_SHAPES.split(), _shape),
-    **dict.fromkeys(_SMOOTH.split(), _smooth),
+    **dict.fromkeys(SHAPES.split(), _shape),
+    **dict.fromkeys(SMOOTH.split(), _smooth),
     **dict.fromkeys(("neg", "name", "optimization_barrier"), _same),
     **dict.fromkeys(("add", "sub", "add_any", "max", "min"), _sum_or_extremum),
     **dict.fromkeys(("gt", "ge", "lt", "le", "eq", "ne"), _comparison),
