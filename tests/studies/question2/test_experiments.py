@@ -269,6 +269,12 @@ def test_the_page_says_where_the_ways_end_after_ten_times_the_time():
     errors = [each.column("test_error").median for each in early]
     said = "no kinks has {:.3f}, the one that sees them {:.3f}, and m-SAM {:.3f}, at"
     assert said.format(*errors) in page
+    ln = [found[f"longest-sim-ln-{way}"] for way in ("sam", "sam-kept", "flow-unseen")]
+    errors = [each.column("test_error").median for each in ln]
+    said = "Sim-LN has {:.3f} as it is, {:.3f} with the pattern kept and {:.3f} by the flow"
+    assert said.format(*errors) in page
+    bn = [found[f"longer-sim-bn-{way}"].column("test_error").median for way in ("sam", "sam-kept")]
+    assert "after 40 Sim-BN has {:.3f} and, kept, {:.3f}".format(*bn) in page
     cell = [
         found[f"diagram-bias-{way}"].column("d = 22, n = 72").median
         for way in ("sam", "flow-seen", "sam-kept", "flow-unseen")
