@@ -754,7 +754,8 @@ Refused, in one sentence each: networks and losses whose derivatives are not tho
 that differ from call to call (dropout in training mode), where L is not a function; batch norm in
 training mode, which changes its statistics as it runs; outputs that depend on other samples, where
 L is no mean over samples; layers with hooks, whose effects outside of the module cannot be undone;
-lazy layers that have no weights yet.
+lazy layers that have no weights yet; functions that reach a module's weights past it, which a copy
+would not follow; modules compiled by torch.jit, which gets second derivatives wrong.
 
 Not tested, for want of the hardware: CUDA, MPS, modules spread over several devices.
 """
