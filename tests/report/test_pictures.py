@@ -16,6 +16,9 @@ DRAWN = {
 }
 PICTURES = [(paper, name) for paper, pictures in DRAWN.items() for name in pictures]
 
+# The share of pixels by which a picture may differ from the committed one.
+ALIKE = 0.003
+
 
 def without(part):
     """All but the experiments with this in their names."""
@@ -62,7 +65,7 @@ def test_of_every_paper_with_pictures_other_results_are_shown():
 @pytest.mark.slow
 @pytest.mark.parametrize(("paper", "name"), PICTURES)
 def test_a_picture_is_that_of_the_committed_results(paper, name, tmp_path):
-    assert difference(paper, name, tmp_path) <= 0.01
+    assert difference(paper, name, tmp_path) <= ALIKE
 
 
 @pytest.mark.slow
@@ -70,4 +73,4 @@ def test_a_picture_is_that_of_the_committed_results(paper, name, tmp_path):
     ("paper", "name", "changed"), SHOWN, ids=[f"{paper} {name}" for paper, name, _ in SHOWN]
 )
 def test_a_picture_of_other_results_would_be_noticed(paper, name, changed, tmp_path):
-    assert difference(paper, name, tmp_path, changed) > 0.01
+    assert difference(paper, name, tmp_path, changed) > ALIKE
